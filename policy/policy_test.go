@@ -1,0 +1,87 @@
+package policy_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+var word = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
+
+func TestClosedSetsAreDistinctSnakeCaseWords(t *testing.T) {
+	t.Parallel()
+	var all []string
+	for _, r := range policy.Reasons() {
+		all = append(all, "reason "+string(r))
+		if !r.Valid() {
+			t.Errorf("%q is listed but not valid", r)
+		}
+	}
+	for _, d := range policy.Dispositions() {
+		all = append(all, "disposition "+string(d))
+		if !d.Valid() {
+			t.Errorf("%q is listed but not valid", d)
+		}
+	}
+	for _, k := range policy.ScopeKinds() {
+		all = append(all, "kind "+string(k))
+	}
+	seen := map[string]bool{}
+	for _, s := range all {
+		if seen[s] {
+			t.Errorf("%s is listed twice", s)
+		}
+		seen[s] = true
+		if _, w, _ := strings.Cut(s, " "); !word.MatchString(w) {
+			t.Errorf("%s is not a snake_case word", s)
+		}
+	}
+	if policy.Reason("no such reason").Valid() || policy.Disposition("").Valid() {
+		t.Error("an unlisted word is valid")
+	}
+}
+
+// What tells the candidate's health, and what comes next.
+func TestDispositionsSayWhatComesNext(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[policy.Disposition][2]bool{
+		policy.OK:             {false, false},
+		policy.ClientFault:    {false, false},
+		policy.ContextLength:  {false, true},
+		policy.RateLimited:    {false, true},
+		policy.QuotaExhausted: {false, true},
+		policy.AuthFailed:     {false, true},
+		policy.Overloaded:     {true, true},
+		policy.UpstreamError:  {true, true},
+		policy.ConnectFailed:  {true, true},
+		policy.Timeout:        {true, true},
+		policy.ClientGone:     {false, false},
+		policy.Denied:         {false, false},
+	} {
+		if got := [2]bool{d.Failure(), d.Failover()}; got != want {
+			t.Errorf("%s: (Failure, Failover) = %v, want %v", d, got, want)
+		}
+	}
+}
+
+func TestScopeAmount(t *testing.T) {
+	t.Parallel()
+	req := &policy.Request{InputTokens: 100, MaxOutputTokens: 50}
+	for name, c := range map[string]struct {
+		scope policy.Scope
+		req   *policy.Request
+		want  int64
+	}{
+		"concurrency":                {policy.Scope{Kind: policy.ScopeConcurrency, Limit: 5}, req, 1},
+		"requests":                   {policy.Scope{Kind: policy.ScopeRequests, Limit: 5}, req, 1},
+		"tokens":                     {policy.Scope{Kind: policy.ScopeTokens, Limit: 1000}, req, 150},
+		"tokens beyond the limit":    {policy.Scope{Kind: policy.ScopeTokens, Limit: 120}, req, 120},
+		"tokens of an empty request": {policy.Scope{Kind: policy.ScopeTokens, Limit: 120}, &policy.Request{}, 1},
+	} {
+		if got := c.scope.Amount(c.req); got != c.want {
+			t.Errorf("%s: Amount = %d, want %d", name, got, c.want)
+		}
+	}
+}
