@@ -85,3 +85,44 @@ func TestScopeAmount(t *testing.T) {
 		}
 	}
 }
+
+func TestSelectionCheckFindsWrongAnswers(t *testing.T) {
+	t.Parallel()
+	a, b := policy.Candidate{ID: "a"}, policy.Candidate{ID: "b"}
+	cooldown := policy.Why{Reason: policy.ReasonCooldown}
+	for name, c := range map[string]struct {
+		answer func(*policy.Selection)
+		want   string
+	}{
+		"nothing said":    {func(*policy.Selection) {}, ""},
+		"one of each":     {func(s *policy.Selection) { s.Skip(a, cooldown); s.Add(b) }, ""},
+		"unknown":         {func(s *policy.Selection) { s.Add(policy.Candidate{ID: "x"}) }, "not offered"},
+		"twice":           {func(s *policy.Selection) { s.Add(a); s.Add(a) }, "two verdicts"},
+		"ranked, skipped": {func(s *policy.Selection) { s.Add(a); s.Skip(a, cooldown) }, "two verdicts"},
+		"no reason":       {func(s *policy.Selection) { s.Skip(a, policy.Why{}) }, "unknown reason"},
+		"no status":       {func(s *policy.Selection) { s.Verdicts = []policy.Verdict{{Candidate: "a"}} }, "unknown status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var s policy.Selection
+			c.answer(&s)
+			err := s.Check([]policy.Candidate{a, b})
+			if (c.want == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Check = %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSelectionRankedKeepsTheOrderOfTheAnswer(t *testing.T) {
+	t.Parallel()
+	a, b, c := policy.Candidate{ID: "a"}, policy.Candidate{ID: "b"}, policy.Candidate{ID: "c"}
+	var s policy.Selection
+	s.Add(c)
+	s.Skip(b, policy.Why{Reason: policy.ReasonDisabled})
+	s.Busy(a, policy.Why{Reason: policy.ReasonKeyConcurrency})
+	ranked := s.Ranked([]policy.Candidate{a, b, c})
+	if len(ranked) != 2 || ranked[0].ID != "c" || ranked[1].ID != "a" {
+		t.Errorf("Ranked = %v, want c, a", ranked)
+	}
+}

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -48,6 +49,46 @@ func (s *Selection) Busy(c Candidate, why Why) {
 // Skip leaves c out.
 func (s *Selection) Skip(c Candidate, why Why) {
 	s.Verdicts = append(s.Verdicts, Verdict{Candidate: c.ID, Status: Skipped, Why: why})
+}
+
+// Check reports what is wrong with s as an answer about the offered candidates:
+// a verdict on a candidate that was not offered, two on the same one, or a word
+// outside of the closed sets.
+func (s Selection) Check(offered []Candidate) error {
+	open := make(map[string]bool, len(offered))
+	for i := range offered {
+		open[offered[i].ID] = true
+	}
+	for _, v := range s.Verdicts {
+		first, known := open[v.Candidate]
+		switch {
+		case !known:
+			return fmt.Errorf("verdict on candidate %q, which was not offered", v.Candidate)
+		case !first:
+			return fmt.Errorf("two verdicts on candidate %q", v.Candidate)
+		case v.Status != Eligible && v.Status != Busy && v.Status != Skipped:
+			return fmt.Errorf("verdict on candidate %q: unknown status %q", v.Candidate, v.Status)
+		case v.Status != Eligible && !v.Reason.Valid():
+			return fmt.Errorf("verdict on candidate %q: unknown reason %q", v.Candidate, v.Reason)
+		}
+		open[v.Candidate] = false
+	}
+	return nil
+}
+
+// Ranked returns those of the offered candidates that s ranks, best first.
+func (s Selection) Ranked(offered []Candidate) []Candidate {
+	byID := make(map[string]int, len(offered))
+	for i := range offered {
+		byID[offered[i].ID] = i
+	}
+	ranked := make([]Candidate, 0, len(offered))
+	for _, v := range s.Verdicts {
+		if i, ok := byID[v.Candidate]; ok && v.Status != Skipped {
+			ranked = append(ranked, offered[i])
+		}
+	}
+	return ranked
 }
 
 // A Verdict is what selection says of one candidate.

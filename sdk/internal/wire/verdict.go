@@ -1,0 +1,77 @@
+package wire
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+)
+
+var (
+	statusToProto = map[policy.Status]policypb.Status{
+		policy.Eligible: policypb.Status_STATUS_ELIGIBLE,
+		policy.Busy:     policypb.Status_STATUS_BUSY,
+		policy.Skipped:  policypb.Status_STATUS_SKIPPED,
+	}
+	statusFromProto = map[policypb.Status]policy.Status{
+		policypb.Status_STATUS_ELIGIBLE: policy.Eligible,
+		policypb.Status_STATUS_BUSY:     policy.Busy,
+		policypb.Status_STATUS_SKIPPED:  policy.Skipped,
+	}
+)
+
+// VerdictsToProto translates vs, whose candidates have the indexes that index
+// tells. A verdict on a candidate that index does not know is an error.
+func VerdictsToProto(vs []policy.Verdict, index func(id string) (int, bool)) ([]*policypb.Verdict, error) {
+	out := make([]*policypb.Verdict, len(vs))
+	for i, v := range vs {
+		n, ok := index(v.Candidate)
+		if !ok {
+			return nil, fmt.Errorf("verdict on candidate %q, which was not offered", v.Candidate)
+		}
+		out[i] = &policypb.Verdict{
+			Index:    uint32(n),
+			Status:   statusToProto[v.Status],
+			Reason:   string(v.Reason),
+			Detail:   v.Detail,
+			Observed: v.Observed,
+			Limit:    v.Limit,
+			Until:    timeToProto(v.Until),
+		}
+	}
+	return out, nil
+}
+
+// VerdictsFromProto translates vs, whose indexes are those of catalog.
+func VerdictsFromProto(vs []*policypb.Verdict, catalog []policy.Candidate) ([]policy.Verdict, error) {
+	out := make([]policy.Verdict, len(vs))
+	for i, v := range vs {
+		if int64(v.GetIndex()) >= int64(len(catalog)) {
+			return nil, fmt.Errorf("verdict on candidate %d of %d", v.GetIndex(), len(catalog))
+		}
+		out[i] = policy.Verdict{
+			Candidate: catalog[v.GetIndex()].ID,
+			Status:    statusFromProto[v.GetStatus()],
+			Why: policy.Why{
+				Reason:   policy.Reason(v.GetReason()),
+				Detail:   v.GetDetail(),
+				Observed: v.GetObserved(),
+				Limit:    v.GetLimit(),
+				Until:    timeFromProto(v.GetUntil()),
+			},
+		}
+	}
+	return out, nil
+}
+
+// RejectionToProto translates r.
+func RejectionToProto(r *policy.Rejection) *policypb.Rejected {
+	return &policypb.Rejected{Reason: string(r.Reason), RetryAfter: durationpb.New(r.RetryAfter)}
+}
+
+// RejectionFromProto translates r.
+func RejectionFromProto(r *policypb.Rejected) *policy.Rejection {
+	return &policy.Rejection{Reason: policy.Reason(r.GetReason()), RetryAfter: r.GetRetryAfter().AsDuration()}
+}
