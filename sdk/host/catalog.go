@@ -1,0 +1,62 @@
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+	"github.com/usherproxy/usher/sdk/internal/wire"
+)
+
+// A Catalog is a list of candidates that host and plugin know by a name, so
+// that a request can name its candidates by their index. It is immutable.
+type Catalog struct {
+	// Name stands for the content: catalogs of equal content have equal names.
+	Name string
+
+	// Candidates are the candidates, without their load.
+	Candidates []policy.Candidate
+
+	index map[string]int // by candidate ID
+}
+
+// NewCatalog returns the catalog of candidates, whose IDs must be distinct. It
+// keeps the slice. What changes with every request, such as the load, is not
+// part of a catalog.
+func NewCatalog(candidates []policy.Candidate) (*Catalog, error) {
+	c := &Catalog{Candidates: candidates, index: make(map[string]int, len(candidates))}
+	sum := sha256.New()
+	enc := json.NewEncoder(sum)
+	for i, cand := range candidates {
+		if _, ok := c.index[cand.ID]; ok {
+			return nil, fmt.Errorf("two candidates with the ID %q", cand.ID)
+		}
+		c.index[cand.ID] = i
+		cand.Load = policy.Load{}
+		if err := enc.Encode(cand); err != nil {
+			return nil, fmt.Errorf("hash candidate %q: %w", cand.ID, err)
+		}
+	}
+	c.Name = hex.EncodeToString(sum.Sum(nil)[:8])
+	return c, nil
+}
+
+func (c *Catalog) refs(candidates []policy.Candidate) ([]*policypb.CandidateRef, error) {
+	refs := make([]*policypb.CandidateRef, len(candidates))
+	for i, cand := range candidates {
+		n, ok := c.index[cand.ID]
+		if !ok {
+			return nil, fmt.Errorf("candidate %q is not in catalog %s", cand.ID, c.Name)
+		}
+		refs[i] = wire.RefToProto(n, cand)
+	}
+	return refs, nil
+}
+
+func (c *Catalog) lookup(id string) (int, bool) {
+	i, ok := c.index[id]
+	return i, ok
+}

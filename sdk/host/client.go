@@ -1,0 +1,194 @@
+package host
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+	"github.com/usherproxy/usher/sdk/internal/wire"
+)
+
+// Handshake is what host and plugin must agree on before they talk.
+var Handshake = wire.Handshake
+
+// LifelineEnv names the environment variable that tells a plugin that its
+// standard input stays open as long as the host lives.
+const LifelineEnv = wire.LifelineEnv
+
+// PluginName is the name under which go-plugin dispenses the [*Client].
+const PluginName = wire.PluginName
+
+// PluginSets returns the host's half for go-plugin, by protocol version.
+func PluginSets() map[int]plugin.PluginSet {
+	return map[int]plugin.PluginSet{wire.ProtocolVersion: {PluginName: &Plugin{}}}
+}
+
+// DialOptions are what the connection needs beyond go-plugin's own options.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes), grpc.MaxCallSendMsgSize(wire.MaxMessageBytes)),
+		grpc.WithDisableRetry(), // the host retries by itself, with what it knows of the process
+		grpc.WithDisableServiceConfig(),
+	}
+}
+
+// Plugin connects the host's half to go-plugin.
+type Plugin struct {
+	plugin.NetRPCUnsupportedPlugin
+}
+
+// GRPCServer fails: a host serves nothing.
+func (*Plugin) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
+	return errors.New("not a plugin")
+}
+
+// GRPCClient returns a [*Client].
+func (*Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, cc *grpc.ClientConn) (any, error) {
+	return &Client{rpc: policypb.NewPolicyServiceClient(cc)}, nil
+}
+
+var _ plugin.GRPCPlugin = (*Plugin)(nil)
+
+// A Client calls one plugin process. It is safe for concurrent use.
+//
+// Its methods return an error only if the call itself failed; see
+// [Unavailable] and [Unknown].
+type Client struct {
+	rpc policypb.PolicyServiceClient
+}
+
+// Unavailable reports whether err says that the process is gone, so that the
+// same call may be made again when another one serves.
+func Unavailable(err error) bool { return status.Code(err) == codes.Unavailable }
+
+// Unknown reports whether err says that the process does not know the instance
+// or the catalog of the call, so that they have to be sent first.
+func Unknown(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+
+// Info is what a plugin says of itself.
+type Info struct {
+	// Name and Version are for people.
+	Name, Version string
+
+	// Policies are the names that Configure may use.
+	Policies []string
+
+	// Capabilities name what the plugin can do beyond the mandatory calls.
+	Capabilities []string
+}
+
+// Info asks what the process is.
+func (c *Client) Info(ctx context.Context, hostVersion string) (Info, error) {
+	resp, err := c.rpc.GetInfo(ctx, &policypb.GetInfoRequest{HostVersion: hostVersion})
+	if err != nil {
+		return Info{}, err
+	}
+	return Info{Name: resp.GetName(), Version: resp.GetVersion(), Policies: resp.GetPolicies(), Capabilities: resp.GetCapabilities()}, nil
+}
+
+// ValidateConfig checks a configuration, a JSON object, without side effects.
+func (c *Client) ValidateConfig(ctx context.Context, policyName string, config json.RawMessage) ([]sdk.Diagnostic, error) {
+	resp, err := c.rpc.ValidateConfig(ctx, &policypb.ValidateConfigRequest{Policy: policyName, ConfigJson: config})
+	return diagnosticsFromProto(resp.GetDiagnostics()), err
+}
+
+// Kinds are the decisions that an instance takes part in.
+type Kinds struct {
+	// Selection, Admission and Observer are set if the instance offers them.
+	Selection, Admission, Observer bool
+
+	// Restorer is set if the admission can be restored.
+	Restorer bool
+}
+
+// A ConfigError tells that a plugin refused a configuration.
+type ConfigError struct {
+	// Policy is the policy, and Diagnostics what is wrong.
+	Policy      string
+	Diagnostics []sdk.Diagnostic
+}
+
+// Error names the policy and everything that is wrong.
+func (e *ConfigError) Error() string {
+	errs := make([]error, len(e.Diagnostics))
+	for i, d := range e.Diagnostics {
+		errs[i] = d
+	}
+	return fmt.Sprintf("policy %s: %v", e.Policy, errors.Join(errs...))
+}
+
+// Configure creates an instance under a name of the host's choice. It returns
+// a [*ConfigError] if the plugin refuses the configuration.
+func (c *Client) Configure(ctx context.Context, instance, policyName string, config json.RawMessage) (Kinds, error) {
+	resp, err := c.rpc.Configure(ctx, &policypb.ConfigureRequest{Instance: instance, Policy: policyName, ConfigJson: config})
+	if err != nil {
+		return Kinds{}, err
+	}
+	if ds := resp.GetDiagnostics(); len(ds) > 0 {
+		return Kinds{}, &ConfigError{Policy: policyName, Diagnostics: diagnosticsFromProto(ds)}
+	}
+	has := func(k policypb.Kind) bool { return slices.Contains(resp.GetKinds(), k) }
+	return Kinds{
+		Selection: has(policypb.Kind_KIND_SELECTION),
+		Admission: has(policypb.Kind_KIND_ADMISSION),
+		Observer:  has(policypb.Kind_KIND_OBSERVER),
+		Restorer:  has(policypb.Kind_KIND_RESTORER),
+	}, nil
+}
+
+// SyncCatalog sends a catalog, and lets the process forget others by name.
+func (c *Client) SyncCatalog(ctx context.Context, catalog *Catalog, forget ...string) error {
+	req := &policypb.SyncCatalogRequest{Forget: forget}
+	if catalog != nil {
+		req.Catalog, req.Candidates = catalog.Name, make([]*policypb.Candidate, len(catalog.Candidates))
+		for i, cand := range catalog.Candidates {
+			req.Candidates[i] = wire.CandidateToProto(cand)
+		}
+	}
+	_, err := c.rpc.SyncCatalog(ctx, req)
+	return err
+}
+
+// Drain ends an instance, or all if it has no name.
+func (c *Client) Drain(ctx context.Context, instance string) error {
+	_, err := c.rpc.Drain(ctx, &policypb.DrainRequest{Instance: instance})
+	return err
+}
+
+// An Observation is one result for the instances that want to hear it.
+type Observation struct {
+	Catalog *Catalog
+	Result  policy.AttemptResult
+}
+
+// Observe tells instances how attempts ended.
+func (c *Client) Observe(ctx context.Context, instances []string, observations []Observation) error {
+	req := &policypb.ObserveRequest{Instances: instances}
+	for _, o := range observations {
+		i, ok := o.Catalog.index[o.Result.Candidate.ID]
+		if !ok {
+			return fmt.Errorf("observe candidate %q: not in catalog %s", o.Result.Candidate.ID, o.Catalog.Name)
+		}
+		req.Results = append(req.Results, wire.ResultToProto(o.Catalog.Name, i, o.Result))
+	}
+	_, err := c.rpc.Observe(ctx, req)
+	return err
+}
+
+func diagnosticsFromProto(ds []*policypb.Diagnostic) []sdk.Diagnostic {
+	var out []sdk.Diagnostic
+	for _, d := range ds {
+		out = append(out, sdk.Diagnostic{Option: d.GetOption(), Message: d.GetMessage()})
+	}
+	return out
+}

@@ -1,0 +1,202 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
+)
+
+// Instance returns the configured policy of the given name as the interfaces
+// of package policy. Candidates are sent along whenever they are new; a host
+// with a fixed catalog calls the methods of [Client].
+func (c *Client) Instance(name string, kinds Kinds) sdk.Policies {
+	r := &remote{client: c, instance: name, sent: make(map[string]*Catalog)}
+	var p sdk.Policies
+	if kinds.Selection {
+		p.Selection = remoteSelector{r}
+	}
+	if kinds.Admission {
+		p.Admission = remoteAdmitter{r}
+	}
+	if kinds.Restorer {
+		p.Admission = remoteRestorer{remoteAdmitter{r}}
+	}
+	if kinds.Observer {
+		p.Observer = remoteObserver{r}
+	}
+	p.Close = func(ctx context.Context) error { return c.Drain(ctx, name) }
+	return p
+}
+
+// remote is one instance of a plugin.
+type remote struct {
+	client   *Client
+	instance string
+
+	mu   sync.Mutex
+	sent map[string]*Catalog // by name
+}
+
+// catalog returns the catalog of candidates that the plugin has.
+func (r *remote) catalog(ctx context.Context, candidates []policy.Candidate) (*Catalog, error) {
+	fixed := make([]policy.Candidate, len(candidates))
+	for i, c := range candidates {
+		c.Load = policy.Load{}
+		scopes := make([]policy.Scope, len(c.Scopes))
+		copy(scopes, c.Scopes)
+		for j := range scopes {
+			scopes[j].Used = 0
+		}
+		c.Scopes = scopes
+		fixed[i] = c
+	}
+	catalog, err := NewCatalog(fixed)
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if known, ok := r.sent[catalog.Name]; ok {
+		return known, nil
+	}
+	if err := r.client.SyncCatalog(ctx, catalog); err != nil {
+		return nil, fmt.Errorf("send catalog: %w", err)
+	}
+	r.sent[catalog.Name] = catalog
+	return catalog, nil
+}
+
+type remoteSelector struct{ *remote }
+
+func (r remoteSelector) Select(ctx context.Context, req *policy.SelectRequest) (policy.Selection, error) {
+	catalog, err := r.catalog(ctx, req.Candidates)
+	if err != nil {
+		return policy.Selection{}, err
+	}
+	d, err := r.client.Decide(ctx, &DecideRequest{
+		Request: req.Request, Catalog: catalog, Candidates: req.Candidates, Select: []string{r.instance},
+	})
+	if err != nil {
+		return policy.Selection{}, fmt.Errorf("select candidates: %w", err)
+	}
+	if len(d.Selections) != 1 {
+		return policy.Selection{}, fmt.Errorf("select candidates: %d answers", len(d.Selections))
+	}
+	return d.Selections[0].Selection, d.Selections[0].Err
+}
+
+type remoteAdmitter struct{ *remote }
+
+func (r remoteAdmitter) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	catalog, err := r.catalog(ctx, req.Candidates)
+	if err != nil {
+		return nil, err
+	}
+	call := &AdmitRequest{
+		Instance: r.instance, Request: req.Request, Attempt: req.Attempt, NoWait: req.NoWait,
+		Catalog: catalog, Candidates: req.Candidates,
+	}
+	ticket := Ticket{ID: req.Request.ID, Attempt: req.Attempt}
+	for {
+		a, err := r.client.Admit(ctx, call)
+		if err != nil {
+			return nil, r.abandon(ctx, ticket, err)
+		}
+		switch {
+		case a.Waiting:
+			call.SeenPosition = a.Position
+			if req.Waiting != nil {
+				req.Waiting(a.Position)
+			}
+		case a.Rejection != nil:
+			return nil, a.Rejection
+		case a.Err != nil:
+			return nil, a.Err
+		default:
+			return r.lease(ticket, req.Candidates, a.Candidate)
+		}
+	}
+}
+
+// abandon ends the wait of a call that failed, and returns why it did.
+func (r remoteAdmitter) abandon(ctx context.Context, ticket Ticket, err error) error {
+	why := ctx.Err()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
+	defer cancel()
+	if cerr := r.client.Cancel(ctx, r.instance, ticket); cerr != nil {
+		err = errors.Join(err, cerr)
+	}
+	if why != nil {
+		return why
+	}
+	return fmt.Errorf("admit request %s: %w", ticket.ID, err)
+}
+
+// cancelTimeout is how long a plugin may take to forget a ticket.
+const cancelTimeout = 10 * time.Second
+
+func (r remoteAdmitter) lease(ticket Ticket, candidates []policy.Candidate, id string) (policy.Lease, error) {
+	for i, c := range candidates {
+		if c.ID == id {
+			return policy.LeaseOn(i, func(ctx context.Context, out policy.Outcome) error {
+				return r.client.Release(ctx, []Release{{Instance: r.instance, Ticket: ticket, Outcome: out}})
+			}), nil
+		}
+	}
+	return nil, fmt.Errorf("lease on candidate %q, which was not offered", id)
+}
+
+type remoteRestorer struct{ remoteAdmitter }
+
+func (r remoteRestorer) Restore(ctx context.Context, running []policy.Held, waiting []policy.AdmitRequest) ([]policy.Lease, error) {
+	held := make([]Held, len(running))
+	for i, h := range running {
+		catalog, err := r.catalog(ctx, []policy.Candidate{h.Candidate})
+		if err != nil {
+			return nil, err
+		}
+		held[i] = Held{Request: h.Request, Attempt: h.Attempt, Catalog: catalog, Candidates: []policy.Candidate{h.Candidate}}
+	}
+	queue := make([]Held, len(waiting))
+	for i, w := range waiting {
+		catalog, err := r.catalog(ctx, w.Candidates)
+		if err != nil {
+			return nil, err
+		}
+		queue[i] = Held{Request: w.Request, Attempt: w.Attempt, Catalog: catalog, Candidates: w.Candidates}
+	}
+	if err := r.client.Restore(ctx, r.instance, held, queue); err != nil {
+		return nil, err
+	}
+	leases := make([]policy.Lease, len(running))
+	for i, h := range running {
+		lease, err := r.lease(Ticket{ID: h.Request.ID, Attempt: h.Attempt}, []policy.Candidate{h.Candidate}, h.Candidate.ID)
+		if err != nil {
+			return nil, err
+		}
+		leases[i] = lease
+	}
+	return leases, nil
+}
+
+type remoteObserver struct{ *remote }
+
+func (r remoteObserver) Observe(ctx context.Context, res policy.AttemptResult) {
+	catalog, err := r.catalog(ctx, []policy.Candidate{res.Candidate})
+	if err == nil {
+		err = r.client.Observe(ctx, []string{r.instance}, []Observation{{Catalog: catalog, Result: res}})
+	}
+	_ = err // an observation that is lost is a lesson that comes later
+}
+
+var (
+	_ policy.Selector = remoteSelector{}
+	_ policy.Admitter = remoteAdmitter{}
+	_ policy.Restorer = remoteRestorer{}
+	_ policy.Observer = remoteObserver{}
+)

@@ -1,0 +1,240 @@
+package sdk
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+	"github.com/usherproxy/usher/sdk/internal/wire"
+)
+
+// parkAfter is how long Decide waits for an admission policy that says neither
+// yes nor no, nor that the request waits.
+const parkAfter = 20 * time.Millisecond
+
+func (s *server) Decide(ctx context.Context, req *policypb.DecideRequest) (*policypb.DecideResponse, error) {
+	candidates, err := s.candidates(req.GetCatalog(), req.GetCandidates())
+	if err != nil {
+		return nil, err
+	}
+	verdicts, err := wire.VerdictsFromProto(req.GetVerdicts(), candidates.catalog)
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	resp := &policypb.DecideResponse{}
+	selectReq := &policy.SelectRequest{
+		Request:    wire.RequestFromProto(req.GetRequest()),
+		Candidates: candidates.offered,
+		Verdicts:   verdicts,
+	}
+	for _, name := range req.GetSelect() {
+		in, err := s.instance(name)
+		if err != nil {
+			return nil, err
+		}
+		if in.policies.Selection == nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "policy %s offers no selection", in.name)
+		}
+		selection := selectOne(ctx, in, req.GetTrace(), selectReq, candidates)
+		resp.Selections = append(resp.Selections, selection)
+		if selection.GetError() != "" {
+			return resp, nil
+		}
+	}
+	if req.GetAdmit() == "" || len(selectReq.Candidates) == 0 {
+		return resp, nil
+	}
+	return resp, s.decideAdmission(ctx, req, selectReq, candidates, resp)
+}
+
+func (s *server) decideAdmission(ctx context.Context, req *policypb.DecideRequest, sel *policy.SelectRequest, cs candidates, resp *policypb.DecideResponse) error {
+	in, err := s.admission(req.GetAdmit())
+	if err != nil {
+		return err
+	}
+	a := s.beginAdmission(ctx, in, req.GetTrace(), int(req.GetAttempt()), cs, &policy.AdmitRequest{
+		Request: sel.Request, Attempt: int(req.GetAttempt()), Candidates: sel.Candidates, NoWait: req.GetNoWait(),
+	})
+	ctx, cancel := context.WithTimeout(ctx, parkAfter)
+	defer cancel()
+	position, settled := a.wait(ctx, 0)
+	resp.Admission, resp.Trace = a.answer(position, settled), a.trace
+	return nil
+}
+
+func (s *server) Admit(ctx context.Context, req *policypb.AdmitRequest) (*policypb.AdmitResponse, error) {
+	in, err := s.admission(req.GetInstance())
+	if err != nil {
+		return nil, err
+	}
+	cs, err := s.candidates(req.GetCatalog(), req.GetCandidates())
+	if err != nil {
+		return nil, err
+	}
+	if len(cs.offered) == 0 {
+		return nil, status.Error(codes.InvalidArgument, "no candidates to admit")
+	}
+	a := s.beginAdmission(ctx, in, req.GetTrace(), int(req.GetAttempt()), cs, &policy.AdmitRequest{
+		Request: wire.RequestFromProto(req.GetRequest()), Attempt: int(req.GetAttempt()),
+		Candidates: cs.offered, NoWait: req.GetNoWait(),
+	})
+	position, settled := a.wait(ctx, int(req.GetSeenPosition()))
+	if !settled && ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return &policypb.AdmitResponse{Admission: a.answer(position, settled), Trace: a.trace}, nil
+}
+
+// beginAdmission begins or finds the admission of a request, under a span that
+// lasts as long as the policy thinks.
+func (s *server) beginAdmission(ctx context.Context, in *instance, tc *policypb.TraceContext, attempt int, cs candidates, req *policy.AdmitRequest) *admission {
+	indexes := make([]uint32, len(req.Candidates))
+	for i, c := range req.Candidates {
+		indexes[i] = cs.index[c.ID]
+	}
+	key := ticketKey{req.Request.ID, attempt}
+	return in.tickets.begin(ctx, key, req, indexes, func(ctx context.Context) (context.Context, func(error)) {
+		ctx, span := startSpan(ctx, tc, in.name+" admit", attribute.String("usher.policy", in.name))
+		return ctx, func(err error) { endSpan(span, err) }
+	})
+}
+
+// answer returns the message about an admission that is settled or waits.
+func (a *admission) answer(position int, settled bool) *policypb.Admission {
+	if !settled {
+		return &policypb.Admission{Result: &policypb.Admission_Waiting{Waiting: &policypb.Waiting{Position: int64(position)}}}
+	}
+	if a.err == nil {
+		return &policypb.Admission{Result: &policypb.Admission_Admitted{Admitted: &policypb.Admitted{Index: a.index}}}
+	}
+	if r, ok := errors.AsType[*policy.Rejection](a.err); ok {
+		return &policypb.Admission{Result: &policypb.Admission_Rejected{Rejected: wire.RejectionToProto(r)}}
+	}
+	return &policypb.Admission{Result: &policypb.Admission_Error{Error: a.err.Error()}}
+}
+
+func (s *server) Cancel(ctx context.Context, req *policypb.CancelRequest) (*policypb.CancelResponse, error) {
+	in, err := s.admission(req.GetInstance())
+	if err != nil {
+		return &policypb.CancelResponse{}, nil // nothing can wait there
+	}
+	for _, t := range req.GetTickets() {
+		in.tickets.end(ctx, ticketKey{t.GetId(), int(t.GetAttempt())}, policy.Outcome{Disposition: policy.ClientGone})
+	}
+	return &policypb.CancelResponse{}, nil
+}
+
+func (s *server) Release(ctx context.Context, req *policypb.ReleaseRequest) (*policypb.ReleaseResponse, error) {
+	for _, r := range req.GetReleases() {
+		in, err := s.admission(r.GetInstance())
+		if err != nil {
+			continue // its leases ended with it
+		}
+		ctx, span := startSpan(ctx, r.GetTrace(), in.name+" release", attribute.String("usher.policy", in.name))
+		in.tickets.end(ctx, ticketKey{r.GetTicket().GetId(), int(r.GetTicket().GetAttempt())}, wire.OutcomeFromProto(r.GetOutcome()))
+		span.End()
+	}
+	return &policypb.ReleaseResponse{}, nil
+}
+
+func (s *server) Restore(ctx context.Context, req *policypb.RestoreRequest) (*policypb.RestoreResponse, error) {
+	in, err := s.admission(req.GetInstance())
+	if err != nil {
+		return nil, err
+	}
+	var running []policy.Held
+	var indexes []uint32
+	for _, t := range req.GetRunning() {
+		cs, err := s.candidates(t.GetCatalog(), t.GetCandidates())
+		if err != nil {
+			return nil, err
+		}
+		if len(cs.offered) != 1 {
+			return nil, status.Errorf(codes.InvalidArgument, "running request with %d candidates", len(cs.offered))
+		}
+		running = append(running, policy.Held{
+			Request: wire.RequestFromProto(t.GetRequest()), Attempt: int(t.GetAttempt()), Candidate: cs.offered[0],
+		})
+		indexes = append(indexes, t.GetCandidates()[0].GetIndex())
+	}
+	var waiting []policy.AdmitRequest
+	for _, t := range req.GetWaiting() {
+		cs, err := s.candidates(t.GetCatalog(), t.GetCandidates())
+		if err != nil {
+			return nil, err
+		}
+		waiting = append(waiting, policy.AdmitRequest{
+			Request: wire.RequestFromProto(t.GetRequest()), Attempt: int(t.GetAttempt()), Candidates: cs.offered,
+		})
+	}
+	if err := in.tickets.restore(ctx, running, indexes, waiting); err != nil {
+		return nil, status.Error(codes.Internal, err.Error())
+	}
+	return &policypb.RestoreResponse{}, nil
+}
+
+// candidates are those of a catalog that a call offers.
+type candidates struct {
+	catalog []policy.Candidate
+	offered []policy.Candidate
+	index   map[string]uint32 // of the offered ones, in the catalog
+}
+
+func (s *server) candidates(catalog string, refs []*policypb.CandidateRef) (candidates, error) {
+	all, err := s.catalog(catalog)
+	if err != nil {
+		return candidates{}, err
+	}
+	cs := candidates{catalog: all, offered: make([]policy.Candidate, len(refs)), index: make(map[string]uint32, len(refs))}
+	for i, ref := range refs {
+		c, ok := wire.CandidateFromRef(all, ref)
+		if !ok {
+			return candidates{}, status.Errorf(codes.InvalidArgument, "candidate %d of %d", ref.GetIndex(), len(all))
+		}
+		cs.offered[i], cs.index[c.ID] = c, ref.GetIndex()
+	}
+	return cs, nil
+}
+
+func (s *server) admission(name string) (*instance, error) {
+	in, err := s.instance(name)
+	if err == nil && in.tickets == nil {
+		err = status.Errorf(codes.FailedPrecondition, "policy %s offers no admission", in.name)
+	}
+	return in, err
+}
+
+// selectOne asks one instance, and leaves in req what the next one is asked.
+func selectOne(ctx context.Context, in *instance, tc *policypb.TraceContext, req *policy.SelectRequest, cs candidates) *policypb.Selection {
+	ctx, span := startSpan(ctx, tc, in.name+" select", attribute.String("usher.policy", in.name))
+	began := time.Now()
+	selection, err := callSelect(ctx, in.policies.Selection, req)
+	if err == nil {
+		err = selection.Check(req.Candidates)
+	}
+	endSpan(span, err)
+	out := &policypb.Selection{Duration: durationpb.New(time.Since(began))}
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	out.Verdicts, _ = wire.VerdictsToProto(selection.Verdicts, func(id string) (int, bool) {
+		i, ok := cs.index[id]
+		return int(i), ok
+	}) // cannot fail: Check has seen each of them
+	req.Candidates = selection.Ranked(req.Candidates)
+	req.Verdicts = append(req.Verdicts, selection.Verdicts...)
+	return out
+}
+
+func callSelect(ctx context.Context, s policy.Selector, req *policy.SelectRequest) (selection policy.Selection, err error) {
+	defer recoverTo(&err)
+	return s.Select(ctx, req)
+}
