@@ -62,7 +62,7 @@ var _ plugin.GRPCPlugin = (*Plugin)(nil)
 // A Client calls one plugin process. It is safe for concurrent use.
 //
 // Its methods return an error only if the call itself failed; see
-// [Unavailable] and [Unknown].
+// [Unavailable], [Unknown] and [TimedOut].
 type Client struct {
 	rpc policypb.PolicyServiceClient
 }
@@ -74,6 +74,11 @@ func Unavailable(err error) bool { return status.Code(err) == codes.Unavailable 
 // Unknown reports whether err says that the process does not know the instance
 // or the catalog of the call, so that they have to be sent first.
 func Unknown(err error) bool { return status.Code(err) == codes.FailedPrecondition }
+
+// TimedOut reports whether err says that the process did not answer in time.
+func TimedOut(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
+}
 
 // Info is what a plugin says of itself.
 type Info struct {

@@ -1,0 +1,104 @@
+package pluginhost
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/host"
+)
+
+// Decide asks the policies of the plugin about one request. While the process
+// is being restarted it waits, as long as ctx allows. An admission that waits
+// is collected by [Instance.Admit], or ended by [Instance.Cancel]; one that was
+// granted is ended by [Instance.Release]. If Decide returns an error, there is
+// nothing to end.
+func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Decision, error) {
+	var d *host.Decision
+	err := p.call(ctx, func(process *process) (err error) {
+		d, err = process.Decide(ctx, req)
+		return err
+	})
+	if err != nil {
+		if req.Admit != "" { // it may have been admitted without our knowing
+			p.cancel(req.Admit, host.Ticket{ID: req.Request.ID, Attempt: req.Attempt})
+		}
+		return nil, fmt.Errorf("ask plugin %s: %w", p.spec.Name, err)
+	}
+	if d.Admission != nil {
+		p.settle(req.Admit, host.Held{
+			Request: req.Request, Attempt: req.Attempt, Catalog: req.Catalog, Candidates: req.Candidates,
+		}, d.Admission)
+	}
+	return d, nil
+}
+
+// Admit asks for an admission, or collects one that waits, and blocks until it
+// is settled. It outlives restarts of the process without losing the place in
+// line. Each new position is told to waiting. If it returns an error, there is
+// nothing to end.
+func (in *Instance) Admit(ctx context.Context, req host.AdmitRequest, waiting func(position int)) (*host.Admission, error) {
+	req.Instance = in.name
+	held := host.Held{Request: req.Request, Attempt: req.Attempt, Catalog: req.Catalog, Candidates: req.Candidates}
+	for {
+		var a *host.Admission
+		err := in.plugin.call(ctx, func(process *process) (err error) {
+			a, err = process.Admit(ctx, &req)
+			return err
+		})
+		if err != nil {
+			in.Cancel(req.Request.ID, req.Attempt)
+			return nil, fmt.Errorf("wait for plugin %s: %w", in.plugin.spec.Name, err)
+		}
+		in.plugin.settle(in.name, held, a)
+		if !a.Waiting {
+			return a, nil
+		}
+		req.SeenPosition = a.Position
+		waiting(a.Position)
+	}
+}
+
+// settle writes an admission into the ledger. A lease on a candidate that was
+// not offered is given back, and is an error of the plugin.
+func (p *Plugin) settle(instance string, held host.Held, a *host.Admission) {
+	offered := func(c policy.Candidate) bool { return c.ID == a.Candidate }
+	if a.Candidate != "" && !slices.ContainsFunc(held.Candidates, offered) {
+		p.cancel(instance, host.Ticket{ID: held.Request.ID, Attempt: held.Attempt})
+		*a = host.Admission{Err: fmt.Errorf("lease on candidate %q, which was not offered", a.Candidate)}
+	}
+	p.ledger.record(instance, held, a)
+}
+
+// Cancel ends a wait that nobody waits for any more.
+func (in *Instance) Cancel(requestID string, attempt int) {
+	in.plugin.cancel(in.name, host.Ticket{ID: requestID, Attempt: attempt})
+}
+
+func (p *Plugin) cancel(instance string, ticket host.Ticket) {
+	p.ledger.forget(instance, ticket)
+	p.journal.post(journalEntry{cancel: &ledgerKey{instance, ticket}})
+}
+
+// Release ends a lease. It does not block; the returned channel is closed when
+// the plugin has acknowledged it.
+func (in *Instance) Release(requestID string, attempt int, out policy.Outcome, span trace.SpanContext) <-chan struct{} {
+	done := make(chan struct{})
+	in.plugin.journal.post(journalEntry{done: done, release: &host.Release{
+		Instance: in.name, Ticket: host.Ticket{ID: requestID, Attempt: attempt}, Outcome: out, Span: span,
+	}})
+	return done
+}
+
+// Observe tells instances of the plugin how an attempt ended. It does not
+// block.
+func (p *Plugin) Observe(instances []string, o host.Observation) {
+	p.journal.post(journalEntry{observers: instances, observe: &o})
+}
+
+// Held returns how many requests run under leases of the plugin and how many
+// wait for one, as the host counts them.
+func (p *Plugin) Held() (running, waiting int) { return p.ledger.counts() }
