@@ -59,7 +59,11 @@ func (s *server) decideAdmission(ctx context.Context, req *policypb.DecideReques
 	if err != nil {
 		return err
 	}
-	a := s.beginAdmission(ctx, in, req.GetTrace(), int(req.GetAttempt()), cs, &policy.AdmitRequest{
+	tc := req.GetAdmitTrace()
+	if tc == nil {
+		tc = req.GetTrace()
+	}
+	a := s.beginAdmission(ctx, in, tc, int(req.GetAttempt()), cs, &policy.AdmitRequest{
 		Request: sel.Request, Attempt: int(req.GetAttempt()), Candidates: sel.Candidates, NoWait: req.GetNoWait(),
 	})
 	ctx, cancel := context.WithTimeout(ctx, parkAfter)

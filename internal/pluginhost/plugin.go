@@ -103,10 +103,7 @@ func (p *Plugin) supervise(current *process) {
 	for {
 		born := time.Now()
 		p.watch(current)
-		p.mu.Lock()
-		p.process, p.ready = nil, make(chan struct{})
-		ready := p.ready
-		p.mu.Unlock()
+		ready := p.lost(current)
 		current.kill()
 		if p.ctx.Err() != nil {
 			p.log.Info("plugin stopped", zap.Int("pid", current.pid()))
@@ -255,12 +252,19 @@ func (p *Plugin) passed(ctx context.Context, dead *process) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	p.lost(dead)
+	return nil
+}
+
+// lost takes a dead process out of service. It returns the channel that is
+// closed when another one serves.
+func (p *Plugin) lost(dead *process) chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.process == dead { // the supervisor has not noticed yet
+	if p.process == dead {
 		p.process, p.ready = nil, make(chan struct{})
 	}
-	return nil
+	return p.ready
 }
 
 // Policies are the names of the plugin's policies.

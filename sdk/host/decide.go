@@ -35,6 +35,10 @@ type DecideRequest struct {
 	Admit   string
 	Attempt int
 	NoWait  bool
+
+	// AdmitSpan is the span that the admission belongs to, if it is not that
+	// of the context.
+	AdmitSpan trace.SpanContext
 }
 
 // A Decision is the answer to a [DecideRequest].
@@ -94,6 +98,7 @@ func (c *Client) Decide(ctx context.Context, req *DecideRequest) (*Decision, err
 		Trace: traceContext(ctx), Request: wire.RequestToProto(req.Request),
 		Catalog: req.Catalog.Name, Candidates: refs, Verdicts: verdicts,
 		Select: req.Select, Admit: req.Admit, Attempt: uint32(req.Attempt), NoWait: req.NoWait,
+		AdmitTrace: traceContext(trace.ContextWithSpanContext(ctx, req.AdmitSpan)),
 	})
 	if err != nil {
 		return nil, err

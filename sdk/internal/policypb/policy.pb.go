@@ -1318,7 +1318,9 @@ type DecideRequest struct {
 	// attempt counts the leases that the request asks for, from 1.
 	Attempt uint32 `protobuf:"varint,8,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	// no_wait is set where the admission must not wait.
-	NoWait        bool `protobuf:"varint,9,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
+	NoWait bool `protobuf:"varint,9,opt,name=no_wait,json=noWait,proto3" json:"no_wait,omitempty"`
+	// admit_trace is the host's span for the admission, if that is another one.
+	AdmitTrace    *TraceContext `protobuf:"bytes,10,opt,name=admit_trace,json=admitTrace,proto3" json:"admit_trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1414,6 +1416,13 @@ func (x *DecideRequest) GetNoWait() bool {
 		return x.NoWait
 	}
 	return false
+}
+
+func (x *DecideRequest) GetAdmitTrace() *TraceContext {
+	if x != nil {
+		return x.AdmitTrace
+	}
+	return nil
 }
 
 // DecideResponse holds the decision.
@@ -3116,7 +3125,7 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\vtraceparent\x18\x01 \x01(\tR\vtraceparent\x12\x1e\n" +
 	"\n" +
 	"tracestate\x18\x02 \x01(\tR\n" +
-	"tracestate\"\xe8\x02\n" +
+	"tracestate\"\xa8\x03\n" +
 	"\rDecideRequest\x123\n" +
 	"\x05trace\x18\x01 \x01(\v2\x1d.usher.policy.v1.TraceContextR\x05trace\x122\n" +
 	"\arequest\x18\x02 \x01(\v2\x18.usher.policy.v1.RequestR\arequest\x12\x18\n" +
@@ -3128,7 +3137,10 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x06select\x18\x06 \x03(\tR\x06select\x12\x14\n" +
 	"\x05admit\x18\a \x01(\tR\x05admit\x12\x18\n" +
 	"\aattempt\x18\b \x01(\rR\aattempt\x12\x17\n" +
-	"\ano_wait\x18\t \x01(\bR\x06noWait\"\xbb\x01\n" +
+	"\ano_wait\x18\t \x01(\bR\x06noWait\x12>\n" +
+	"\vadmit_trace\x18\n" +
+	" \x01(\v2\x1d.usher.policy.v1.TraceContextR\n" +
+	"admitTrace\"\xbb\x01\n" +
 	"\x0eDecideResponse\x123\n" +
 	"\x05trace\x18\x01 \x01(\v2\x1d.usher.policy.v1.TraceContextR\x05trace\x12:\n" +
 	"\n" +
@@ -3344,66 +3356,67 @@ var file_usher_policy_v1_policy_proto_depIdxs = []int32{
 	15, // 13: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
 	14, // 14: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
 	21, // 15: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
-	17, // 16: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
-	20, // 17: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
-	22, // 18: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
-	21, // 19: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
-	45, // 20: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
-	2,  // 21: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
-	46, // 22: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
-	23, // 23: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
-	24, // 24: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
-	25, // 25: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
-	45, // 26: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
-	17, // 27: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
-	15, // 28: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
-	14, // 29: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	17, // 30: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
-	22, // 31: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
-	30, // 32: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
-	32, // 33: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
-	30, // 34: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
-	33, // 35: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
-	17, // 36: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
-	34, // 37: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
-	45, // 38: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
-	37, // 39: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
-	46, // 40: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
-	34, // 41: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
-	45, // 42: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
-	45, // 43: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
-	46, // 44: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
-	40, // 45: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
-	40, // 46: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
-	15, // 47: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
-	14, // 48: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
-	3,  // 49: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
-	5,  // 50: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
-	8,  // 51: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
-	10, // 52: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
-	39, // 53: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
-	18, // 54: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
-	26, // 55: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
-	28, // 56: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
-	31, // 57: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
-	36, // 58: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
-	42, // 59: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
-	4,  // 60: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
-	6,  // 61: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
-	9,  // 62: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
-	11, // 63: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
-	41, // 64: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
-	19, // 65: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
-	27, // 66: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
-	29, // 67: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
-	35, // 68: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
-	38, // 69: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
-	43, // 70: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
-	60, // [60:71] is the sub-list for method output_type
-	49, // [49:60] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	17, // 16: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
+	17, // 17: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
+	20, // 18: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
+	22, // 19: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
+	21, // 20: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
+	45, // 21: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
+	2,  // 22: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
+	46, // 23: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
+	23, // 24: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
+	24, // 25: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
+	25, // 26: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
+	45, // 27: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
+	17, // 28: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
+	15, // 29: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
+	14, // 30: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	17, // 31: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
+	22, // 32: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
+	30, // 33: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
+	32, // 34: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
+	30, // 35: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
+	33, // 36: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
+	17, // 37: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
+	34, // 38: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
+	45, // 39: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
+	37, // 40: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
+	46, // 41: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
+	34, // 42: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
+	45, // 43: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
+	45, // 44: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
+	46, // 45: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
+	40, // 46: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
+	40, // 47: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
+	15, // 48: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
+	14, // 49: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
+	3,  // 50: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
+	5,  // 51: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
+	8,  // 52: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
+	10, // 53: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
+	39, // 54: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
+	18, // 55: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
+	26, // 56: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
+	28, // 57: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
+	31, // 58: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
+	36, // 59: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
+	42, // 60: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
+	4,  // 61: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
+	6,  // 62: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
+	9,  // 63: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
+	11, // 64: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
+	41, // 65: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
+	19, // 66: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
+	27, // 67: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
+	29, // 68: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
+	35, // 69: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
+	38, // 70: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
+	43, // 71: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
+	61, // [61:72] is the sub-list for method output_type
+	50, // [50:61] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_usher_policy_v1_policy_proto_init() }
