@@ -1,0 +1,111 @@
+package caddymodule
+
+import (
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// Config is what an operator writes: which providers there are, which models
+// they serve, who may call, and which policies decide. It is the JSON of the
+// handler `http.handlers.usher`.
+//
+// Order matters wherever there is a list: candidates are tried, and policies
+// asked, in the order in which they are written, unless a policy orders them
+// otherwise.
+//
+// Names of providers and keys, of groups and labels consist of letters,
+// digits and `.`, `_`, `:`, `-`. Names of models and callers may also contain
+// `/`, `@` and `+`.
+type Config struct {
+	// The AI providers that requests may be sent to. At least one.
+	Providers []Provider `json:"providers,omitempty"`
+
+	// The public models: the names that callers may ask for. At least one.
+	// A request for any other model is refused.
+	Models []Model `json:"models,omitempty"`
+
+	// The callers that are known by a key of their own. If there are neither
+	// callers nor a `caller_id`, the site is open to everybody; if there are,
+	// a request that matches none of them is refused with status 401.
+	Callers []Caller `json:"callers,omitempty"`
+
+	// A placeholder whose value is the caller's name, such as
+	// `{http.auth.user.id}`. Set it where something before this handler
+	// identifies callers. It is asked if no key of `callers` matches; an empty
+	// value names nobody. A name that is listed in `callers` gets the group,
+	// priority and limits of that entry.
+	CallerID string `json:"caller_id,omitempty"`
+
+	// The groups (tenants, teams) that callers may belong to.
+	Groups []Group `json:"groups,omitempty"`
+
+	// The limits of the whole fleet: of all requests of this handler together,
+	// over all replicas. Default: none.
+	Limits []Limit `json:"limits,omitempty"`
+
+	// The selection policies, asked in this order: each sees what those before
+	// it said, a skip is never undone, and the last order wins. Default: `keys`.
+	Select []PolicyUse `json:"select,omitempty"`
+
+	// The admission policies, asked in this order: all must admit, and only
+	// the last may let a request wait. Default: `fifo`.
+	Admit []PolicyUse `json:"admit,omitempty"`
+
+	// The largest request body, in bytes. A larger one is refused with status
+	// 413. Raise it for requests that carry images or files. Default: 32 MiB.
+	MaxBody int64 `json:"max_body,omitempty"`
+
+	// How long a request may take, from its arrival to the last byte of its
+	// answer, waiting included. Raise it for models that think longer.
+	// Default: 10m.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// How often a request may be sent to a provider at most, counting the
+	// first time: 1 means no failover. At most 100. Default: 3.
+	Attempts int `json:"attempts,omitempty"`
+
+	// Where the Caddyfile said it. The adapter writes it, so that an error
+	// found later can name the line; leave it out of JSON written by hand.
+	Source SourceMap `json:"source,omitempty"`
+}
+
+// Limit is how much of something may be used at once, or per window of time.
+// It holds over all replicas that share an admission store.
+type Limit struct {
+	// What is limited: `concurrency` (requests that run at once), `requests`
+	// (requests per window) or `tokens` (tokens per window).
+	Kind string `json:"kind"`
+
+	// The limit, at least 1.
+	Limit int64 `json:"limit"`
+
+	// The length of the window, for `requests` and `tokens` only; required
+	// there.
+	Window caddy.Duration `json:"window,omitempty"`
+}
+
+const (
+	defaultMaxBody  = 32 << 20
+	defaultTimeout  = caddy.Duration(10 * time.Minute)
+	defaultAttempts = 3
+	maxAttempts     = 100
+)
+
+// setDefaults fills in what the operator left out.
+func (c *Config) setDefaults() {
+	if c.MaxBody == 0 {
+		c.MaxBody = defaultMaxBody
+	}
+	if c.Timeout == 0 {
+		c.Timeout = defaultTimeout
+	}
+	if c.Attempts == 0 {
+		c.Attempts = defaultAttempts
+	}
+	for i := range c.Providers {
+		c.Providers[i].setDefaults()
+	}
+	c.Select = defaultPolicy(c.Select, policyKeys)
+	c.Admit = defaultPolicy(c.Admit, policyFIFO)
+}

@@ -1,0 +1,41 @@
+package caddymodule
+
+import "slices"
+
+// Model is a public model: a name that callers may ask for, and who serves it.
+type Model struct {
+	// The public name.
+	Name string `json:"name"`
+
+	// Who serves the model, preferred first. At least one.
+	Serve []Serve `json:"serve,omitempty"`
+
+	// The size of the model's context window in tokens. Set it so that prompts
+	// that do not fit are not sent. Default: 0, not known.
+	ContextTokens int64 `json:"context_tokens,omitempty"`
+
+	// The limits of the model, over all that serve it. Default: none.
+	Limits []Limit `json:"limits,omitempty"`
+}
+
+// Serve says that a provider serves a model.
+type Serve struct {
+	// The name of the provider.
+	Provider string `json:"provider"`
+
+	// What the provider calls the model. Default: the public name.
+	Model string `json:"model,omitempty"`
+}
+
+// upstream returns what s's provider calls the model m.
+func (s Serve) upstream(m *Model) string {
+	if s.Model != "" {
+		return s.Model
+	}
+	return m.Name
+}
+
+// serves reports whether k may serve the public model of the given name.
+func (k *Key) serves(model string) bool {
+	return len(k.Models) == 0 || slices.Contains(k.Models, model)
+}

@@ -1,0 +1,112 @@
+package caddymodule
+
+import (
+	"encoding/json"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+)
+
+// Provider is an AI service: one base URL, reached with one or more keys.
+type Provider struct {
+	// The name under which models refer to the provider.
+	Name string `json:"name"`
+
+	// The API shape that the provider speaks. Default, and for now the only
+	// one: `openai`.
+	Format string `json:"format,omitempty"`
+
+	// Where the provider is: `http` or `https`, a host, and optionally a path
+	// that is put before the path of each request. It may end in the version
+	// (`/v1`), which is then not repeated. It holds no user, query or fragment.
+	URL string `json:"url"`
+
+	// The priority of those keys that set none. Default: 0.
+	Priority int `json:"priority,omitempty"`
+
+	// Words about the provider for policies to go by, such as `region: eu`.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// The limits of the provider, over all its keys. Default: none.
+	Limits []Limit `json:"limits,omitempty"`
+
+	// Changes to the headers of requests to the provider. The key's own header
+	// is set after them.
+	HeaderUp *headers.HeaderOps `json:"header_up,omitempty"`
+
+	// Changes to the headers of the provider's answers.
+	HeaderDown *headers.HeaderOps `json:"header_down,omitempty"`
+
+	// How to connect, as in Caddy's `reverse_proxy`. Set it for a proxy, a
+	// private certificate authority, or other timeouts. Default: `http` with
+	// Caddy's defaults.
+	TransportRaw json.RawMessage `json:"transport,omitempty" caddy:"namespace=http.reverse_proxy.transport inline_key=protocol"`
+
+	// The keys (accounts) to use there. At least one.
+	Keys []Key `json:"keys,omitempty"`
+}
+
+// Key is one account with a provider.
+type Key struct {
+	// The name of the key, unique within its provider. It appears in traces,
+	// metrics and logs.
+	Name string `json:"name"`
+
+	// Where the secret is: `{env.NAME}` or `{file./path}`, read when the
+	// configuration is loaded, or `none` if the provider wants no credential.
+	// The secret itself is an error, because whoever may read the
+	// configuration could read it.
+	Secret string `json:"secret"`
+
+	// The rank of the key: a lower number is preferred, and a higher one is
+	// used only when no lower one can serve. Default: that of the provider.
+	Priority *int `json:"priority,omitempty"`
+
+	// The share of the key among those of equal priority; 0 means only if no
+	// weighted one can serve. Default: 1.
+	Weight *int `json:"weight,omitempty"`
+
+	// The limits of the key. Default: none.
+	Limits []Limit `json:"limits,omitempty"`
+
+	// Takes the key out of service; its secret is not read. Default: false.
+	Disabled bool `json:"disabled,omitempty"`
+
+	// Words about the key. They win over equal words of the provider.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// The public models that the key may serve. Default: all that name the
+	// provider.
+	Models []string `json:"models,omitempty"`
+}
+
+const (
+	formatOpenAI = "openai"
+
+	// secretNone in place of a secret means that no credential is sent.
+	secretNone = "none"
+)
+
+// formats are the API shapes that a provider may speak.
+var formats = []string{formatOpenAI}
+
+func (p *Provider) setDefaults() {
+	if p.Format == "" {
+		p.Format = formatOpenAI
+	}
+}
+
+// priorityOf returns the priority of k, which is one of p's keys.
+func (p *Provider) priorityOf(k *Key) int {
+	if k.Priority != nil {
+		return *k.Priority
+	}
+	return p.Priority
+}
+
+// weight returns k's weight.
+func (k *Key) weight() int {
+	if k.Weight != nil {
+		return *k.Weight
+	}
+	return 1
+}
