@@ -33,8 +33,8 @@ type Config struct {
 	// A placeholder whose value is the caller's name, such as
 	// `{http.auth.user.id}`. Set it where something before this handler
 	// identifies callers. It is asked if no key of `callers` matches; an empty
-	// value names nobody. A name that is listed in `callers` gets the group,
-	// priority and limits of that entry.
+	// value, or one of more than 256 bytes, names nobody. A name that is listed
+	// in `callers` gets the group, priority and limits of that entry.
 	CallerID string `json:"caller_id,omitempty"`
 
 	// The groups (tenants, teams) that callers may belong to.

@@ -120,6 +120,20 @@ func TestCheckAcceptsDefaults(t *testing.T) {
 	}
 }
 
+func TestCheckReportsFaultsOfPlugins(t *testing.T) {
+	t.Parallel()
+	a := caddymodule.AppConfig{Plugins: []caddymodule.Plugin{
+		{Name: "fair", Env: map[string]string{"A": "\x00", "": "x"}, StartTimeout: -1},
+	}}
+	want := `plugin fair: path: is missing
+plugin fair: env: "" is no name of a variable, or its value holds a zero byte
+plugin fair: env: "A" is no name of a variable, or its value holds a zero byte
+plugin fair: start_timeout: must be longer than 0`
+	if got := a.Check(); got == nil || got.Error() != want {
+		t.Errorf("got:\n%v\nwant:\n%s", got, want)
+	}
+}
+
 func TestAppDefaults(t *testing.T) {
 	t.Parallel()
 	a := caddymodule.AppConfig{Plugins: []caddymodule.Plugin{{Name: "fair", Path: "/x/fair"}}}

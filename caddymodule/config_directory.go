@@ -34,6 +34,11 @@ type directory struct {
 	callerID string
 }
 
+// maxCallerID is the length of the longest name, in bytes, that a placeholder
+// may give a caller. It keeps traces and queues free of what somebody sent in
+// a header.
+const maxCallerID = 256
+
 // directory returns the callers of c, which must have passed check, and reads
 // their keys.
 func (c *Config) directory(repl *caddy.Replacer) (*directory, error) {
@@ -114,7 +119,7 @@ func (d *directory) identify(key string, repl *caddy.Replacer) (identity, bool) 
 		return identity{}, false
 	}
 	name := repl.ReplaceAll(d.callerID, "")
-	if name == "" {
+	if name == "" || len(name) > maxCallerID {
 		return identity{}, false
 	}
 	if id, ok := d.byID[name]; ok {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -67,6 +68,7 @@ func TestIdentifyByKeyAndPlaceholder(t *testing.T) {
 		"unknown key and placeholder": {"sk-mallory", "dave", dave, true},
 		"unknown key":                 {"sk-mallory", "", caddymodule.Identity{}, false},
 		"nothing":                     {"", "", caddymodule.Identity{}, false},
+		"endless placeholder":         {"", strings.Repeat("x", 257), caddymodule.Identity{}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
