@@ -1,14 +1,13 @@
-// Command usher is Caddy with the usher module and its default policies.
+// Command usher is Caddy with the module usher, its default policies, and a
+// simulated provider to try it with.
 package main
 
 import (
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
-
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
-	_ "github.com/hashicorp/go-plugin"
-	_ "go.opentelemetry.io/contrib/exporters/autoexport"
-	_ "go.opentelemetry.io/otel/sdk/trace"
-	_ "go.uber.org/goleak"
+
+	_ "github.com/usherproxy/usher"
+	_ "github.com/usherproxy/usher/examples/simulator"
 )
 
 func main() { caddycmd.Main() }

@@ -103,13 +103,14 @@ func (p *Plugin) supervise(current *process) {
 	for {
 		born := time.Now()
 		p.watch(current)
+		died := time.Now()
 		ready := p.lost(current)
 		current.kill()
 		if p.ctx.Err() != nil {
 			p.log.Info("plugin stopped", zap.Int("pid", current.pid()))
 			return
 		}
-		if time.Since(born) > healthyAfter {
+		if died.Sub(born) > healthyAfter {
 			backoff = backoffMin
 		}
 		p.log.Error("plugin died", zap.Int("pid", current.pid()), zap.String("how", exitWord(current.runner.err)))
@@ -117,7 +118,7 @@ func (p *Plugin) supervise(current *process) {
 		if next == nil {
 			return // Close
 		}
-		p.log.Warn("plugin restarted", zap.Int("pid", next.pid()), zap.Duration("outage", time.Since(born)))
+		p.log.Warn("plugin restarted", zap.Int("pid", next.pid()), zap.Duration("outage", time.Since(died)))
 		p.mu.Lock()
 		p.process = next
 		p.restarts++

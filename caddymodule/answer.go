@@ -1,0 +1,54 @@
+package caddymodule
+
+import (
+	"io"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// answer is the body of an answer on its way to the caller. It ends the
+// attempt when it is closed.
+type answer struct {
+	a    *attempt
+	body io.ReadCloser
+	err  error // of the last read
+}
+
+// Read reads from the provider, and watches.
+func (b *answer) Read(p []byte) (int, error) {
+	n, err := b.body.Read(p)
+	if n > 0 {
+		_, _ = b.a.meter.Write(p[:n]) // never fails
+		if b.a.first == 0 && b.a.meter.FirstContent() {
+			b.a.first = time.Since(b.a.began)
+			b.a.span.AddEvent("first_content")
+		}
+	}
+	if err != nil {
+		b.err = err
+	}
+	return n, err
+}
+
+// Close ends the attempt.
+func (b *answer) Close() error {
+	err := b.body.Close()
+	_ = b.a.meter.Close() // never fails
+	b.a.finish(b.disposition())
+	return err
+}
+
+func (b *answer) disposition() policy.Disposition {
+	switch {
+	case b.err == nil: // closed before its end: nobody reads on
+		return policy.ClientGone
+	case b.err != io.EOF:
+		return dispositionOf(b.a.ctx, b.err)
+	}
+	if fault := b.a.meter.Err(); fault != nil {
+		b.a.span.AddEvent("error_event")
+		return fault.Disposition
+	}
+	return b.a.r.op.Classify(time.Now(), b.a.status, nil, b.a.errorBody).Disposition
+}

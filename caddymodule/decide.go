@@ -1,0 +1,288 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
+
+	"github.com/usherproxy/usher/internal/format"
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/host"
+)
+
+// decide asks the policies until the request holds a lease on a candidate that
+// still stands after a wait, or is refused.
+func (r *run) decide(ctx context.Context) *format.Refusal {
+	for {
+		refusal, waited := r.selectAndAdmit(ctx)
+		if refusal != nil || !waited {
+			return refusal
+		}
+		stands, refusal := r.stands(ctx)
+		if stands || refusal != nil {
+			return refusal
+		}
+		if refusal := r.giveBack(ctx, policy.Denied); refusal != nil {
+			return refusal
+		}
+	}
+}
+
+// selectAndAdmit asks all policies about all candidates. It reports whether
+// the request had to wait.
+func (r *run) selectAndAdmit(ctx context.Context) (refusal *format.Refusal, waited bool) {
+	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.model.catalog.Candidates, r.who.Scopes)
+	r.verdicts = nil
+	ch := r.h.chain
+	var first *use
+	if len(ch.admits) > 0 {
+		first = ch.admits[0]
+	}
+	r.admits++
+	if refusal, waited = r.ask(ctx, steps(ch.selects, first), len(ch.admits) > 1); refusal != nil {
+		return refusal, false
+	}
+	if len(ch.admits) > 1 {
+		var later bool
+		if refusal, later = r.admitBy(ctx, ch.admits[1:]); refusal != nil {
+			return refusal, false
+		}
+		waited = waited || later
+	}
+	r.settled()
+	return nil, waited
+}
+
+// settled notes that the request may run on the chosen candidate.
+func (r *run) settled() {
+	if r.chosen.ID == "" {
+		r.chosen = r.ranked[0] // no admission policy has named one
+	}
+	r.leased = time.Now()
+	r.uncount = r.h.app.shared.facts.begin(r.chosen, r.who.Scopes)
+}
+
+// ask makes the round trips of steps, one after the other. noWait tells the
+// admission policy among them that another one follows.
+func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *format.Refusal, waited bool) {
+	for len(todo) > 0 {
+		st := todo[0]
+		todo = todo[1:]
+		began := time.Now()
+		spans := r.startDecisionSpans(ctx, st)
+		d, err := r.callDecide(spans, st, noWait)
+		if len(st.selects) > 0 {
+			r.selecting += time.Since(began)
+		}
+		if err != nil {
+			spans.end(err)
+			if refusal := r.unanswered(ctx, st, err); refusal != nil {
+				return refusal, false
+			}
+			continue
+		}
+		failed, refusal := r.takeSelections(st, d, spans)
+		if refusal != nil {
+			if d.Admission != nil {
+				st.admit.instance.Cancel(r.req.ID, r.admits)
+			}
+			spans.end(nil)
+			return refusal, false
+		}
+		if failed >= 0 { // go on without it
+			spans.end(nil)
+			todo = append(steps(st.selects[failed+1:], st.admit), todo...)
+			continue
+		}
+		if st.admit == nil {
+			spans.end(nil)
+			continue
+		}
+		refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, began, noWait, spans)
+		if refusal != nil {
+			return refusal, false
+		}
+	}
+	return nil, waited
+}
+
+// callDecide makes one round trip.
+func (r *run) callDecide(spans decisionSpans, st step, noWait bool) (*host.Decision, error) {
+	ctx, cancel := context.WithTimeout(spans.ctx, st.timeout())
+	defer cancel()
+	uses := slices.Clone(st.selects)
+	req := &host.DecideRequest{
+		Catalog: r.model.catalog, Candidates: r.ranked, Verdicts: r.verdicts, Attempt: r.admits, NoWait: noWait,
+		AdmitSpan: spans.admitSpan(),
+	}
+	for _, u := range st.selects {
+		req.Select = append(req.Select, u.instance.Name())
+	}
+	if st.admit != nil {
+		req.Admit = st.admit.instance.Name()
+		uses = append(uses, st.admit)
+	}
+	req.Request = r.granted(uses...)
+	return st.plugin().Decide(ctx, req)
+}
+
+// unanswered says what becomes of a request when the policies of a step could
+// not be asked: nil if it goes on without them.
+func (r *run) unanswered(ctx context.Context, st step, err error) *format.Refusal {
+	if refusal := r.ended(ctx); refusal != nil {
+		return refusal
+	}
+	for _, u := range st.selects {
+		r.record.Selections = append(r.record.Selections, selectionRecord{Policy: u.name, Error: err.Error()})
+		if !u.open {
+			return r.bypass(u, err)
+		}
+		r.bypass(u, err)
+	}
+	if st.admit == nil {
+		return nil
+	}
+	r.record.Admissions = append(r.record.Admissions, admissionRecord{Policy: st.admit.name, Error: err.Error()})
+	return r.bypass(st.admit, err)
+}
+
+// bypass says what becomes of a request whose policy failed: nil if the
+// configuration lets it go on.
+func (r *run) bypass(u *use, err error) *format.Refusal {
+	r.h.log.Error("policy failed", zap.String("policy", u.name), zap.Bool("bypassed", u.open), zap.Error(err))
+	if u.open {
+		return nil
+	}
+	refusal := format.Denied(policy.ReasonPluginUnavailable, 0)
+	return &refusal
+}
+
+// ended returns the refusal of a request whose time is over or whose caller
+// left, else nil.
+func (r *run) ended(ctx context.Context) *format.Refusal {
+	if ctx.Err() == nil {
+		return nil
+	}
+	refusal := format.DeadlineExceeded()
+	if errors.Is(ctx.Err(), context.Canceled) { // nobody will read it
+		refusal.Status, refusal.Code = statusClientGone, string(policy.ClientGone)
+	}
+	return &refusal
+}
+
+// statusClientGone is what logs show for a caller who left.
+const statusClientGone = 499
+
+// takeSelections takes the answers of the selection policies of a step. It
+// returns the index of one that failed and may be left out, or -1.
+func (r *run) takeSelections(st step, d *host.Decision, spans decisionSpans) (failed int, refusal *format.Refusal) {
+	for i, u := range st.selects {
+		if i >= len(d.Selections) {
+			return i - 1, r.bypass(u, errors.New("the plugin did not answer for it"))
+		}
+		s := d.Selections[i]
+		err := s.Err
+		if err == nil {
+			err = s.Check(r.ranked)
+		}
+		rec := selectionRecord{Policy: u.name, Duration: inMilliseconds(s.Duration)}
+		if err != nil {
+			rec.Error = err.Error()
+			r.record.Selections = append(r.record.Selections, rec)
+			return i, r.bypass(u, err)
+		}
+		verdicts := complete(s.Selection, r.ranked)
+		rec.Verdicts = recordVerdicts(verdicts)
+		r.record.Selections = append(r.record.Selections, rec)
+		spans.verdicts(u.name, verdicts)
+		r.verdicts = append(r.verdicts, verdicts...)
+		if r.ranked = s.Ranked(r.ranked); len(r.ranked) == 0 {
+			return -1, r.nobody()
+		}
+	}
+	return -1, nil
+}
+
+// complete returns the verdicts of s with one for each candidate that was
+// offered and not mentioned.
+func complete(s policy.Selection, offered []policy.Candidate) []policy.Verdict {
+	verdicts := s.Verdicts
+	for _, c := range offered {
+		mentioned := func(v policy.Verdict) bool { return v.Candidate == c.ID }
+		if !slices.ContainsFunc(s.Verdicts, mentioned) {
+			why := policy.Why{Reason: policy.ReasonNotRanked}
+			verdicts = append(verdicts, policy.Verdict{Candidate: c.ID, Status: policy.Skipped, Why: why})
+		}
+	}
+	return verdicts
+}
+
+// nobody refuses a request that no candidate can serve now: with the instant
+// at which the first one may, if any verdict tells.
+func (r *run) nobody() *format.Refusal {
+	reason, now := policy.ReasonNoCandidate, time.Now()
+	var soonest time.Time
+	for _, v := range r.verdicts {
+		if v.Status == policy.Skipped && v.Until.After(now) && (soonest.IsZero() || v.Until.Before(soonest)) {
+			reason, soonest = v.Reason, v.Until
+		}
+	}
+	var after time.Duration
+	if !soonest.IsZero() {
+		after = soonest.Sub(now)
+	}
+	refusal := format.Denied(reason, after)
+	return &refusal
+}
+
+// stands asks the selection policies once more about the candidate that the
+// request waited for.
+func (r *run) stands(ctx context.Context) (bool, *format.Refusal) {
+	if len(r.h.chain.selects) == 0 {
+		return true, nil
+	}
+	r.uncount() // so that it does not count against itself
+	ranked, verdicts := r.ranked, r.verdicts
+	chosen, scopes := r.h.app.shared.facts.describe([]policy.Candidate{r.chosen}, r.who.Scopes)
+	r.ranked, r.verdicts, r.req.Scopes = chosen, nil, scopes
+	refusal, _ := r.ask(ctx, steps(r.h.chain.selects, nil), false)
+	stands := len(r.ranked) > 0
+	r.ranked, r.verdicts = ranked, verdicts
+	if r.ended(ctx) != nil || (refusal != nil && stands) {
+		return false, refusal
+	}
+	if stands {
+		r.settled()
+	}
+	return stands, nil
+}
+
+// giveBackTimeout is how long policies may take to note the end of a lease
+// before the request asks for another one.
+const giveBackTimeout = 2 * time.Second
+
+// giveBack ends the leases of the request, and waits until the policies know:
+// what a failed candidate held is freed before another one is taken.
+func (r *run) giveBack(ctx context.Context, why policy.Disposition) *format.Refusal {
+	last := r.last
+	r.last = outcome{disposition: why, usage: last.usage}
+	acks := r.release(trace.SpanContextFromContext(ctx))
+	r.last, r.chosen = last, policy.Candidate{}
+	timeout := time.NewTimer(giveBackTimeout)
+	defer timeout.Stop()
+	for _, ack := range acks {
+		select {
+		case <-ack:
+		case <-timeout.C:
+			refusal := format.Denied(policy.ReasonPluginUnavailable, 0)
+			return &refusal
+		case <-ctx.Done():
+			return r.ended(ctx)
+		}
+	}
+	return nil
+}

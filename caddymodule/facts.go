@@ -1,0 +1,119 @@
+package caddymodule
+
+import (
+	"sync"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// facts is what this process knows of the work that it does: what runs now, on
+// which key and under which scope, and how candidates fared. It is shared by
+// all sites and outlives reloads.
+type facts struct {
+	mu         sync.Mutex
+	arrivals   int64
+	keys       map[string]int // attempts in flight, by provider/key
+	scopes     map[string]int64
+	candidates map[string]*experience
+}
+
+// experience is how one candidate fared lately.
+type experience struct {
+	latency  time.Duration
+	failures float64
+}
+
+// smoothing is the weight of the newest observation in a moving average.
+const smoothing = 0.2
+
+func newFacts() *facts {
+	return &facts{
+		keys: make(map[string]int), scopes: make(map[string]int64), candidates: make(map[string]*experience),
+	}
+}
+
+// arrive returns the next number of arrival.
+func (f *facts) arrive() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.arrivals++
+	return f.arrivals
+}
+
+// describe returns candidates and scopes with what is known of them now. It
+// leaves its arguments as they are.
+func (f *facts) describe(candidates []policy.Candidate, requestScopes []policy.Scope) ([]policy.Candidate, []policy.Scope) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	described := make([]policy.Candidate, len(candidates))
+	for i, c := range candidates {
+		c.Load.InFlight = f.keys[keyOf(c)]
+		if x := f.candidates[c.ID]; x != nil {
+			c.Load.Latency, c.Load.Failures = x.latency, x.failures
+		}
+		c.Scopes = f.usedLocked(c.Scopes)
+		described[i] = c
+	}
+	return described, f.usedLocked(requestScopes)
+}
+
+func (f *facts) usedLocked(scopes []policy.Scope) []policy.Scope {
+	if len(scopes) == 0 {
+		return nil
+	}
+	used := make([]policy.Scope, len(scopes))
+	for i, s := range scopes {
+		if s.Kind == policy.ScopeConcurrency {
+			s.Used = f.scopes[s.ID]
+		}
+		used[i] = s
+	}
+	return used
+}
+
+// begin counts a request that runs on c, and returns what undoes that.
+func (f *facts) begin(c policy.Candidate, requestScopes []policy.Scope) func() {
+	count := func(n int) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.keys[keyOf(c)] += n; f.keys[keyOf(c)] == 0 {
+			delete(f.keys, keyOf(c))
+		}
+		for _, scopes := range [][]policy.Scope{c.Scopes, requestScopes} {
+			for _, s := range scopes {
+				if s.Kind != policy.ScopeConcurrency {
+					continue
+				}
+				if f.scopes[s.ID] += int64(n); f.scopes[s.ID] == 0 {
+					delete(f.scopes, s.ID)
+				}
+			}
+		}
+	}
+	count(1)
+	return sync.OnceFunc(func() { count(-1) })
+}
+
+// learn takes note of how an attempt ended.
+func (f *facts) learn(res policy.AttemptResult) {
+	if res.Disposition != policy.OK && !res.Disposition.Failure() {
+		return // it says nothing of the candidate
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	x := f.candidates[res.Candidate.ID]
+	if x == nil {
+		x = &experience{latency: res.FirstEvent}
+		f.candidates[res.Candidate.ID] = x
+	}
+	failed := 0.0
+	if res.Disposition.Failure() {
+		failed = 1
+	} else if res.FirstEvent > 0 {
+		x.latency += time.Duration(smoothing * float64(res.FirstEvent-x.latency))
+	}
+	x.failures += smoothing * (failed - x.failures)
+}
+
+func keyOf(c policy.Candidate) string { return c.Provider + "/" + c.Key }

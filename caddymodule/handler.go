@@ -1,0 +1,262 @@
+package caddymodule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+	"go.uber.org/zap"
+
+	"github.com/usherproxy/usher/internal/format"
+	"github.com/usherproxy/usher/internal/pluginhost"
+	"github.com/usherproxy/usher/sdk/host"
+)
+
+func init() {
+	caddy.RegisterModule(new(Handler))
+	httpcaddyfile.RegisterHandlerDirective(appName, parseDirective)
+	httpcaddyfile.RegisterDirectiveOrder(appName, httpcaddyfile.Before, "respond")
+	httpcaddyfile.RegisterGlobalOption(appName, parseGlobalOption)
+}
+
+// Handler schedules AI requests: it asks policies which provider keys may
+// serve a request and when it may start, proxies it, and tells the policies
+// how it ended. Requests that are not AI requests go to the next handler.
+//
+// Each answer carries the headers `X-Usher-Request-Id`, `X-Usher-Candidate`
+// (who served it) and `Server-Timing` (how long it took to select, to admit,
+// and until the provider answered). An answer with `X-Usher-Reason` is a
+// refusal of Usher's own.
+//
+// Not passed on to providers are what a caller shows to this gateway
+// (credentials, cookies), trace context and baggage, the caller's address, and
+// headers that begin with `X-Usher-`. Not passed on to callers are the
+// provider's cookies and what it says of the limits of the one key that served
+// the request (`x-ratelimit-*`).
+type Handler struct {
+	Config
+
+	app       *App
+	log       *zap.Logger
+	chain     *chain
+	observers map[*pluginhost.Plugin][]string
+	directory *directory
+	models    map[string]*model
+	listing   []format.Model
+	providers map[string]*provider
+	proxy     *httputil.ReverseProxy
+	ready     chan struct{} // closed when the policies are configured
+}
+
+// A model is a public model.
+type model struct {
+	catalog *host.Catalog
+}
+
+// A provider is where attempts are sent.
+type provider struct {
+	*Provider
+	url       *url.URL
+	transport http.RoundTripper
+	secrets   map[string]string // by the name of the key
+}
+
+// CaddyModule returns the Caddy module information.
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.usher", New: func() caddy.Module { return new(Handler) }}
+}
+
+// parseDirective parses the directive `usher`.
+func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	handler := new(Handler)
+	return handler, handler.UnmarshalCaddyfile(h.Dispenser)
+}
+
+// Provision checks the configuration, reads the secrets, and lets the plugins
+// check the options of their policies. It changes nothing that lasts.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	h.log = ctx.Logger()
+	h.ready = make(chan struct{})
+	app, err := ctx.App(appName)
+	if err != nil {
+		return err
+	}
+	h.app = app.(*App)
+	h.setDefaults()
+	if err := h.check(h.app.policies()); err != nil {
+		return err
+	}
+	repl := caddy.NewReplacer()
+	var secretsErr, directoryErr, chainErr error
+	secrets, secretsErr := h.secrets(repl)
+	h.directory, directoryErr = h.Config.directory(repl)
+	h.chain, chainErr = h.Config.chain(ctx, h.app)
+	if err := errors.Join(secretsErr, directoryErr, chainErr); err != nil {
+		return err
+	}
+	if err := h.provisionProviders(ctx, secrets); err != nil {
+		return err
+	}
+	if err := h.provisionModels(); err != nil {
+		return err
+	}
+	h.proxy = h.newProxy()
+	h.app.starts = append(h.app.starts, h.start)
+	return nil
+}
+
+func (h *Handler) provisionProviders(ctx caddy.Context, secrets map[string]string) error {
+	h.providers = make(map[string]*provider)
+	for i := range h.Providers {
+		p := &h.Providers[i]
+		fail := func(err error) error {
+			return h.Source.locate(fmt.Sprintf("/providers/%d", i), fmt.Errorf("provider %s: %w", p.Name, err))
+		}
+		transport, err := p.loadTransport(ctx)
+		if err != nil {
+			return fail(err)
+		}
+		for _, ops := range []*headers.HeaderOps{p.HeaderUp, p.HeaderDown} {
+			if ops == nil {
+				continue
+			}
+			if err := ops.Provision(ctx); err != nil {
+				return fail(err)
+			}
+		}
+		u, err := url.Parse(p.URL)
+		if err != nil {
+			return fail(err)
+		}
+		h.providers[p.Name] = &provider{Provider: p, url: u, transport: transport, secrets: make(map[string]string)}
+		for _, k := range p.Keys {
+			h.providers[p.Name].secrets[k.Name] = secrets[p.Name+"/"+k.Name]
+		}
+	}
+	return nil
+}
+
+// idleConnections is how many idle connections to a provider are kept unless
+// its transport says otherwise. Caddy's own default is made for many hosts.
+const idleConnections = 512
+
+// loadTransport returns the transport to the provider.
+func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
+	if len(p.TransportRaw) == 0 {
+		t := &reverseproxy.HTTPTransport{KeepAlive: &reverseproxy.KeepAlive{MaxIdleConnsPerHost: idleConnections}}
+		return t, t.Provision(ctx)
+	}
+	mod, err := ctx.LoadModule(p, "TransportRaw")
+	if err != nil {
+		return nil, fmt.Errorf("load transport: %w", err)
+	}
+	return mod.(http.RoundTripper), nil
+}
+
+func (h *Handler) provisionModels() error {
+	all := h.catalog()
+	h.models = make(map[string]*model)
+	for i := range h.Models {
+		name := h.Models[i].Name
+		candidates, _ := all.of(name)
+		catalog, err := host.NewCatalog(candidates)
+		if err != nil {
+			return h.Source.locate(fmt.Sprintf("/models/%d", i), fmt.Errorf("model %s: %w", name, err))
+		}
+		h.models[name] = &model{catalog: catalog}
+		h.listing = append(h.listing, format.Model{ID: name, OwnedBy: "usher"})
+	}
+	return nil
+}
+
+// start configures the policies.
+func (h *Handler) start(ctx context.Context) error {
+	if err := h.chain.start(ctx, h.app.atEnd); err != nil {
+		return err
+	}
+	h.observers = h.chain.observers()
+	for _, plugin := range h.chain.plugins() {
+		for _, m := range h.models {
+			if err := plugin.AddCatalog(ctx, m.catalog); err != nil {
+				return err
+			}
+			h.app.atEnd(func(ctx context.Context) {
+				_ = plugin.RemoveCatalog(ctx, m.catalog) // a process that does not take it is ended soon
+			})
+		}
+	}
+	close(h.ready)
+	return nil
+}
+
+// readyTimeout is how long a request waits for the policies to be configured,
+// which is done while the server begins to listen.
+const readyTimeout = 10 * time.Second
+
+// ServeHTTP schedules AI requests, and passes others on.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	op, ok := format.Match(r.Method, r.URL.Path)
+	if !ok {
+		return next.ServeHTTP(w, r)
+	}
+	if !h.app.uses.enter() {
+		return caddyhttp.Error(http.StatusServiceUnavailable, errors.New("this configuration has ended"))
+	}
+	defer h.app.uses.leave()
+	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	who, ok := h.directory.identify(format.Credential(r.Header, r.URL.Query()), repl)
+	if !ok {
+		op.WriteRefusal(w, format.UnknownCaller())
+		return nil
+	}
+	switch op.Kind {
+	case format.ListModels:
+		format.WriteModels(w, h.listing)
+		return nil
+	case format.GetModel:
+		h.writeModel(w, op, op.Model(r.URL.Path))
+		return nil
+	}
+	select {
+	case <-h.ready:
+	case <-time.After(readyTimeout):
+		op.WriteRefusal(w, format.Denied("plugin_unavailable", time.Second))
+		return nil
+	}
+	h.serve(w, r, op, who, repl)
+	return nil
+}
+
+func (h *Handler) writeModel(w http.ResponseWriter, op *format.Operation, name string) {
+	if _, ok := h.models[name]; !ok {
+		op.WriteRefusal(w, format.UnknownModel(name))
+		return
+	}
+	format.WriteModel(w, format.Model{ID: name, OwnedBy: "usher"})
+}
+
+// joinPath returns the path of a request at a provider whose URL has the path
+// base. A base that ends in the version with which the path begins does not
+// repeat it.
+func joinPath(base, path string) string {
+	base = strings.TrimSuffix(base, "/")
+	if version, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/"); strings.HasSuffix(base, "/"+version) {
+		base = strings.TrimSuffix(base, "/"+version)
+	}
+	return base + path
+}
+
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

@@ -1,0 +1,152 @@
+package caddymodule
+
+import (
+	"sync"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// A decision is the whole story of one request. It is what the admin route
+// /usher/decisions shows.
+type decision struct {
+	ID        string    `json:"id"`
+	Time      time.Time `json:"time"`
+	Caller    string    `json:"caller,omitempty"`
+	Group     string    `json:"group,omitempty"`
+	Operation string    `json:"operation"`
+	Model     string    `json:"model"`
+	Stream    bool      `json:"stream,omitempty"`
+	Priority  int       `json:"priority,omitempty"`
+
+	// Selections are what the selection policies said, in the order in which
+	// they were asked; also again, after a wait.
+	Selections []selectionRecord `json:"selections"`
+
+	// Admissions are what the admission policies said, one for each time that
+	// the request asked for a lease.
+	Admissions []admissionRecord `json:"admissions"`
+
+	Attempts []attemptRecord `json:"attempts"`
+
+	// Status is what the caller got, 0 if it left before it got anything.
+	Status int `json:"status"`
+
+	// Refusal is set if the request was turned away by Usher itself.
+	Refusal string `json:"refusal,omitempty"`
+
+	Disposition policy.Disposition `json:"disposition"`
+	Duration    milliseconds       `json:"duration_ms"`
+}
+
+type selectionRecord struct {
+	Policy   string          `json:"policy"`
+	Verdicts []verdictRecord `json:"verdicts,omitempty"`
+	Error    string          `json:"error,omitempty"`
+	Duration milliseconds    `json:"duration_ms"`
+}
+
+type verdictRecord struct {
+	Candidate string        `json:"candidate"`
+	Verdict   policy.Status `json:"verdict"`
+	Reason    policy.Reason `json:"reason,omitempty"`
+	Detail    string        `json:"detail,omitempty"`
+	Observed  float64       `json:"observed,omitempty"`
+	Limit     float64       `json:"limit,omitempty"`
+	Until     *time.Time    `json:"until,omitempty"`
+}
+
+type admissionRecord struct {
+	Policy     string        `json:"policy"`
+	Candidate  string        `json:"candidate,omitempty"`
+	Rejected   policy.Reason `json:"rejected,omitempty"`
+	RetryAfter milliseconds  `json:"retry_after_ms,omitempty"`
+	Error      string        `json:"error,omitempty"`
+	Waited     bool          `json:"waited,omitempty"`
+	Position   int           `json:"position,omitempty"` // where it began to wait
+	Duration   milliseconds  `json:"duration_ms"`
+}
+
+type attemptRecord struct {
+	Attempt     int                `json:"attempt"`
+	Candidate   string             `json:"candidate"`
+	Status      int                `json:"status,omitempty"`
+	Disposition policy.Disposition `json:"disposition"`
+	Until       *time.Time         `json:"until,omitempty"`
+	FirstEvent  milliseconds       `json:"first_event_ms,omitempty"`
+	Duration    milliseconds       `json:"duration_ms"`
+	Usage       *usageRecord       `json:"usage,omitempty"`
+}
+
+type usageRecord struct {
+	InputTokens     int64 `json:"input_tokens"`
+	OutputTokens    int64 `json:"output_tokens"`
+	CachedTokens    int64 `json:"cached_tokens,omitempty"`
+	ReasoningTokens int64 `json:"reasoning_tokens,omitempty"`
+}
+
+// milliseconds is a duration that JSON shows as a number of milliseconds, with
+// microseconds behind the point.
+type milliseconds float64
+
+func inMilliseconds(d time.Duration) milliseconds {
+	return milliseconds(float64(d.Microseconds()) / 1000)
+}
+
+func optionalTime(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &t
+}
+
+func recordVerdicts(vs []policy.Verdict) []verdictRecord {
+	out := make([]verdictRecord, len(vs))
+	for i, v := range vs {
+		out[i] = verdictRecord{
+			Candidate: v.Candidate, Verdict: v.Status, Reason: v.Reason, Detail: v.Detail,
+			Observed: v.Observed, Limit: v.Limit, Until: optionalTime(v.Until),
+		}
+	}
+	return out
+}
+
+// keptDecisions is how many of the last decisions are kept for the admin route.
+const keptDecisions = 1000
+
+// decisions keeps the last decisions.
+type decisions struct {
+	mu   sync.Mutex
+	ring [keptDecisions]*decision
+	next int
+}
+
+func (d *decisions) add(one *decision) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ring[d.next%keptDecisions] = one
+	d.next++
+}
+
+// last returns up to n decisions, newest first.
+func (d *decisions) last(n int) []*decision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := []*decision{}
+	for i := d.next - 1; i >= 0 && i > d.next-1-keptDecisions && len(out) < n; i-- {
+		out = append(out, d.ring[i%keptDecisions])
+	}
+	return out
+}
+
+// find returns the decision about a request, or nil.
+func (d *decisions) find(id string) *decision {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, one := range d.ring {
+		if one != nil && one.ID == id {
+			return one
+		}
+	}
+	return nil
+}

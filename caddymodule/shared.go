@@ -1,0 +1,49 @@
+package caddymodule
+
+import (
+	"context"
+	"runtime/debug"
+
+	"github.com/caddyserver/caddy/v2"
+)
+
+// shared is what all configurations of this process have in common, so that a
+// reload forgets nothing.
+type shared struct {
+	facts     *facts
+	decisions decisions
+}
+
+// Destruct has nothing to end.
+func (*shared) Destruct() error { return nil }
+
+// sharedPool holds the one shared value while an app uses it.
+var sharedPool = caddy.NewUsagePool()
+
+const sharedKey = "shared"
+
+func acquireShared(atEnd func(func(context.Context))) *shared {
+	v, _ := sharedPool.LoadOrStore(sharedKey, &shared{facts: newFacts()})
+	atEnd(func(context.Context) {
+		_, _ = sharedPool.Delete(sharedKey) // Destruct returns nil
+	})
+	return v.(*shared)
+}
+
+// version returns the version of the module as it was built.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "(unknown)"
+	}
+	const path = "github.com/usherproxy/usher"
+	if info.Main.Path == path && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	for _, m := range info.Deps {
+		if m.Path == path {
+			return m.Version
+		}
+	}
+	return "(devel)"
+}
