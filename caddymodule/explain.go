@@ -1,0 +1,195 @@
+package caddymodule
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/spf13/cobra"
+)
+
+func init() {
+	caddycmd.RegisterCommand(caddycmd.Command{
+		Name:  "explain",
+		Usage: "[<request-id>] [--address <interface>]",
+		Short: "Tells why a request waited and why it went where it went",
+		Long: `
+Asks a running instance for the decision about a request, and prints it: what
+each policy said of each candidate, how long the request waited, and how each
+attempt ended. The ID of a request stands in the header X-Usher-Request-Id of
+its answer. Without an ID it prints the last decision.
+
+The last 1000 decisions are kept in memory.`,
+		CobraFunc: func(cmd *cobra.Command) {
+			cmd.Args = cobra.MaximumNArgs(1)
+			address := cmd.Flags().String("address", "", "Address of the admin API, if it is not the default")
+			cmd.RunE = func(cmd *cobra.Command, args []string) error {
+				id := ""
+				if len(args) > 0 {
+					id = args[0]
+				}
+				d, err := fetchDecision(*address, id)
+				if err != nil {
+					return err
+				}
+				explain(cmd.OutOrStdout(), d)
+				return nil
+			}
+		},
+	})
+}
+
+// fetchDecision asks the admin API for a decision, or for the last one if id
+// is empty.
+func fetchDecision(address, id string) (*decision, error) {
+	adminAddr, err := caddycmd.DetermineAdminAPIAddress(address, nil, "", "")
+	if err != nil {
+		return nil, fmt.Errorf("find the admin API: %w", err)
+	}
+	path := "/usher/decisions"
+	if id != "" {
+		path += "/" + url.PathEscape(id)
+	}
+	resp, err := caddycmd.AdminAPIRequest(adminAddr, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close() //nolint:errcheck // it was read
+	if id != "" {
+		var d decision
+		return &d, json.NewDecoder(resp.Body).Decode(&d)
+	}
+	var last []*decision
+	if err := json.NewDecoder(resp.Body).Decode(&last); err != nil {
+		return nil, err
+	}
+	if len(last) == 0 {
+		return nil, fmt.Errorf("no request has been decided on yet")
+	}
+	return last[0], nil
+}
+
+// explain prints a decision for people.
+func explain(out io.Writer, d *decision) {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	line := func(what, took, who, how string) {
+		_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", what, took, who, how) // Flush tells
+	}
+	fmt.Fprintf(out, "request %s%s: %s %s%s\n", d.ID, d.by(), d.Operation, d.Model, d.manner())
+	for _, s := range d.Selections {
+		what, took := "select "+s.Policy, s.Duration.String()
+		if s.Error != "" {
+			line(what, took, "", "failed: "+s.Error)
+		}
+		for _, v := range s.Verdicts {
+			line(what, took, v.Candidate, v.explain(d.Time))
+			what, took = "", ""
+		}
+	}
+	for _, a := range d.Admissions {
+		line("admit "+a.Policy, a.Duration.String(), a.Candidate, a.explain())
+	}
+	for _, a := range d.Attempts {
+		line(fmt.Sprintf("attempt %d", a.Attempt), a.Duration.String(), a.Candidate, a.explain())
+	}
+	line("end", d.Duration.String(), "", d.end())
+	if err := w.Flush(); err != nil {
+		fmt.Fprintln(out, err)
+	}
+}
+
+// String returns m as "1.234 ms" or "1.234 s".
+func (m milliseconds) String() string {
+	if m >= 1000 {
+		return fmt.Sprintf("%.3g s", float64(m)/1000)
+	}
+	return fmt.Sprintf("%.3g ms", float64(m))
+}
+
+func (d *decision) by() string {
+	if d.Caller == "" {
+		return ""
+	}
+	if d.Group == "" {
+		return " by " + d.Caller
+	}
+	return fmt.Sprintf(" by %s (%s)", d.Caller, d.Group)
+}
+
+func (d *decision) manner() string {
+	var s string
+	if d.Stream {
+		s += ", streamed"
+	}
+	if d.Priority != 0 {
+		s += fmt.Sprintf(", priority %d", d.Priority)
+	}
+	return s
+}
+
+func (d *decision) end() string {
+	if d.Refusal != "" {
+		return fmt.Sprintf("refused with %d: %s", d.Status, d.Refusal)
+	}
+	if d.Status == 0 {
+		return "no answer: " + string(d.Disposition)
+	}
+	return fmt.Sprintf("answered %d: %s", d.Status, d.Disposition)
+}
+
+func (v verdictRecord) explain(at time.Time) string {
+	s := string(v.Verdict)
+	if v.Reason != "" {
+		s += ": " + string(v.Reason)
+	}
+	if v.Detail != "" {
+		s += " (" + v.Detail + ")"
+	}
+	if v.Limit != 0 {
+		s += fmt.Sprintf(", %g of %g", v.Observed, v.Limit)
+	}
+	if v.Until != nil {
+		s += fmt.Sprintf(", until %s (%s)", v.Until.Local().Format(time.TimeOnly), v.Until.Sub(at).Round(time.Millisecond))
+	}
+	return s
+}
+
+func (a admissionRecord) explain() string {
+	var s []string
+	if a.Waited {
+		waited := "waited"
+		if a.Position > 0 {
+			waited += fmt.Sprintf(" from place %d", a.Position)
+		}
+		s = append(s, waited)
+	}
+	switch {
+	case a.Error != "":
+		s = append(s, "failed: "+a.Error)
+	case a.Rejected != "":
+		s = append(s, "rejected: "+string(a.Rejected))
+	default:
+		s = append(s, "admitted")
+	}
+	return strings.Join(s, ", ")
+}
+
+func (a attemptRecord) explain() string {
+	s := string(a.Disposition)
+	if a.Status != 0 {
+		s = fmt.Sprintf("%d %s", a.Status, s)
+	}
+	if a.FirstEvent > 0 {
+		s += ", first content after " + a.FirstEvent.String()
+	}
+	if a.Usage != nil {
+		s += fmt.Sprintf(", %d + %d tokens", a.Usage.InputTokens, a.Usage.OutputTokens)
+	}
+	return s
+}
