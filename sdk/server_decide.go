@@ -63,12 +63,15 @@ func (s *server) decideAdmission(ctx context.Context, req *policypb.DecideReques
 	if tc == nil {
 		tc = req.GetTrace()
 	}
-	a := s.beginAdmission(ctx, in, tc, int(req.GetAttempt()), cs, &policy.AdmitRequest{
+	a, err := s.beginAdmission(ctx, in, tc, int(req.GetAttempt()), cs, &policy.AdmitRequest{
 		Request: sel.Request, Attempt: int(req.GetAttempt()), Candidates: sel.Candidates, NoWait: req.GetNoWait(),
 	})
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, parkAfter)
 	defer cancel()
-	position, settled := a.wait(ctx, 0)
+	position, settled := in.tickets.wait(ctx, a, 0)
 	resp.Admission, resp.Trace = a.answer(position, settled), a.trace
 	return nil
 }
@@ -85,11 +88,14 @@ func (s *server) Admit(ctx context.Context, req *policypb.AdmitRequest) (*policy
 	if len(cs.offered) == 0 {
 		return nil, status.Error(codes.InvalidArgument, "no candidates to admit")
 	}
-	a := s.beginAdmission(ctx, in, req.GetTrace(), int(req.GetAttempt()), cs, &policy.AdmitRequest{
+	a, err := s.beginAdmission(ctx, in, req.GetTrace(), int(req.GetAttempt()), cs, &policy.AdmitRequest{
 		Request: wire.RequestFromProto(req.GetRequest()), Attempt: int(req.GetAttempt()),
 		Candidates: cs.offered, NoWait: req.GetNoWait(),
 	})
-	position, settled := a.wait(ctx, int(req.GetSeenPosition()))
+	if err != nil {
+		return nil, err
+	}
+	position, settled := in.tickets.wait(ctx, a, int(req.GetSeenPosition()))
 	if !settled && ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
@@ -98,7 +104,7 @@ func (s *server) Admit(ctx context.Context, req *policypb.AdmitRequest) (*policy
 
 // beginAdmission begins or finds the admission of a request, under a span that
 // lasts as long as the policy thinks.
-func (s *server) beginAdmission(ctx context.Context, in *instance, tc *policypb.TraceContext, attempt int, cs candidates, req *policy.AdmitRequest) *admission {
+func (s *server) beginAdmission(ctx context.Context, in *instance, tc *policypb.TraceContext, attempt int, cs candidates, req *policy.AdmitRequest) (*admission, error) {
 	indexes := make([]uint32, len(req.Candidates))
 	for i, c := range req.Candidates {
 		indexes[i] = cs.index[c.ID]

@@ -8,6 +8,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/internal/policypb"
 )
@@ -24,11 +27,16 @@ type ticketKey struct {
 type ticketTable struct {
 	admitter policy.Admitter
 
-	mu       sync.Mutex // guards the maps
+	mu       sync.Mutex // guards the fields below
 	open     map[ticketKey]*admission
 	restored map[ticketKey]policy.AdmitRequest // waiting, not asked for again yet
-	running  sync.WaitGroup                    // goroutines inside of Admit
+	drained  bool                              // nothing begins any more
+
+	running sync.WaitGroup // goroutines inside of Admit
 }
+
+// errDrained says that an instance has ended. To the host it is an unknown one.
+var errDrained = status.Error(codes.FailedPrecondition, "the instance is drained")
 
 func newTicketTable(admitter policy.Admitter) *ticketTable {
 	return &ticketTable{
@@ -40,7 +48,8 @@ func newTicketTable(admitter policy.Admitter) *ticketTable {
 
 // An admission is one call of Admit, and the lease that it gave.
 type admission struct {
-	cancel context.CancelFunc
+	key    ticketKey
+	cancel context.CancelCauseFunc
 	trace  *policypb.TraceContext // the span of the policy's call, or nil
 	done   chan struct{}          // closed when lease or err is set
 	lease  policy.Lease
@@ -59,17 +68,28 @@ type admission struct {
 // calls Admit with req in a context that has the values of ctx but ends only by
 // cancel, and that trace puts a span into. indexes are the catalog indexes of
 // the candidates of req.
+//
+// It starts none in a context that has ended. A host that ends a call sends
+// Cancel afterwards, and Cancel may have come before this call got here: then
+// nobody would ever end what starts here. The end of the call comes before the
+// Cancel on the wire, so a Cancel that found nothing is seen as ctx.Err here.
 func (t *ticketTable) begin(ctx context.Context, key ticketKey, req *policy.AdmitRequest, indexes []uint32,
 	trace func(context.Context) (context.Context, func(error)),
-) *admission {
+) (*admission, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a, ok := t.open[key]; ok {
-		return a
+		return a, nil
+	}
+	if t.drained {
+		return nil, errDrained
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 	delete(t.restored, key)
-	a := &admission{done: make(chan struct{}), moved: make(chan struct{})}
-	ctx, a.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	a := &admission{key: key, done: make(chan struct{}), moved: make(chan struct{})}
+	ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	req.Waiting = a.move
 	t.open[key] = a
 	ctx, ended := trace(ctx)
@@ -79,35 +99,40 @@ func (t *ticketTable) begin(ctx context.Context, key ticketKey, req *policy.Admi
 		a.settle(ctx, t.admitter, req, indexes)
 		ended(a.err)
 		if a.err != nil {
-			a.cancel()
-			t.forget(key, a)
+			a.cancel(nil)
 		}
 	})
-	return a
+	return a, nil
 }
 
 // settle asks the policy and keeps its answer.
 func (a *admission) settle(ctx context.Context, admitter policy.Admitter, req *policy.AdmitRequest, indexes []uint32) {
-	a.lease, a.err = admit(ctx, admitter, req)
-	if a.err != nil {
-		return
-	}
-	i := a.lease.Candidate()
-	if i < 0 || i >= len(indexes) {
+	var i int
+	a.lease, i, a.err = admit(ctx, admitter, req)
+	switch {
+	case a.err != nil && context.Cause(ctx) == errDrained:
+		a.err = policy.Reject(policy.ReasonPluginUnavailable, 0)
+	case a.err != nil:
+	case i < 0 || i >= len(indexes):
 		a.err = fmt.Errorf("lease on candidate %d of %d", i, len(indexes))
 		release(ctx, a.lease, policy.Outcome{Disposition: policy.Denied})
-		return
+	default:
+		a.index = indexes[i]
 	}
-	a.index = indexes[i]
 }
 
-// forget drops a if it is still the admission of key.
-func (t *ticketTable) forget(key ticketKey, a *admission) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.open[key] == a {
-		delete(t.open, key)
+// wait is like [admission.wait]. It forgets an admission that failed, once it
+// has somebody to tell: the ticket may then be sent again.
+func (t *ticketTable) wait(ctx context.Context, a *admission, seen int) (position int, settled bool) {
+	position, settled = a.wait(ctx, seen)
+	if settled && a.err != nil {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.open[a.key] == a {
+			delete(t.open, a.key)
+		}
 	}
+	return position, settled
 }
 
 // take removes the admission of key and returns it, or nil.
@@ -123,7 +148,7 @@ func (t *ticketTable) take(key ticketKey) *admission {
 // released. It returns when the policy has done so. Unknown keys are ignored.
 func (t *ticketTable) end(ctx context.Context, key ticketKey, out policy.Outcome) {
 	if a := t.take(key); a != nil {
-		a.cancel()
+		a.cancel(nil)
 		<-a.done
 		if a.err == nil {
 			release(ctx, a.lease, out)
@@ -139,7 +164,7 @@ func (t *ticketTable) end(ctx context.Context, key ticketKey, out policy.Outcome
 	}
 	gone, cancel := context.WithCancel(ctx)
 	cancel() // tells the policy that a restored ticket has left
-	if lease, err := admit(gone, t.admitter, &req); err == nil {
+	if lease, _, err := admit(gone, t.admitter, &req); err == nil {
 		release(ctx, lease, out)
 	}
 }
@@ -147,8 +172,10 @@ func (t *ticketTable) end(ctx context.Context, key ticketKey, out policy.Outcome
 // close rejects all waits, releases all leases and waits until that is done.
 func (t *ticketTable) close(ctx context.Context) {
 	t.mu.Lock()
+	t.drained = true
 	keys := make([]ticketKey, 0, len(t.open))
-	for key := range t.open {
+	for key, a := range t.open {
+		a.cancel(errDrained) // all of them, before any release lets one in
 		keys = append(keys, key)
 	}
 	t.mu.Unlock()
@@ -164,7 +191,7 @@ func (t *ticketTable) restore(ctx context.Context, running []policy.Held, indexe
 	if !ok {
 		return errors.New("the admission policy cannot restore")
 	}
-	leases, err := restorer.Restore(ctx, running, waiting)
+	leases, err := callRestore(ctx, restorer, running, waiting)
 	if err != nil {
 		return err
 	}
@@ -174,9 +201,12 @@ func (t *ticketTable) restore(ctx context.Context, running []policy.Held, indexe
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, held := range running {
-		a := &admission{lease: leases[i], index: indexes[i], done: make(chan struct{}), cancel: func() {}}
+		a := &admission{
+			key: ticketKey{held.Request.ID, held.Attempt}, lease: leases[i], index: indexes[i],
+			done: make(chan struct{}), cancel: func(error) {},
+		}
 		close(a.done)
-		t.open[ticketKey{held.Request.ID, held.Attempt}] = a
+		t.open[a.key] = a
 	}
 	for _, req := range waiting {
 		t.restored[ticketKey{req.Request.ID, req.Attempt}] = req
@@ -220,14 +250,23 @@ func (a *admission) wait(ctx context.Context, seen int) (position int, settled b
 	}
 }
 
-// admit calls the policy and turns a panic into an error.
-func admit(ctx context.Context, a policy.Admitter, req *policy.AdmitRequest) (lease policy.Lease, err error) {
+// admit calls the policy and turns a panic into an error. It returns the lease
+// and the index of its candidate.
+func admit(ctx context.Context, a policy.Admitter, req *policy.AdmitRequest) (lease policy.Lease, candidate int, err error) {
 	defer recoverTo(&err)
 	lease, err = a.Admit(ctx, req)
-	if err == nil && lease == nil {
-		err = errors.New("the policy returned neither a lease nor an error")
+	if err != nil {
+		return nil, 0, err
 	}
-	return lease, err
+	if lease == nil {
+		return nil, 0, errors.New("the policy returned neither a lease nor an error")
+	}
+	return lease, lease.Candidate(), nil
+}
+
+func callRestore(ctx context.Context, r policy.Restorer, running []policy.Held, waiting []policy.AdmitRequest) (leases []policy.Lease, err error) {
+	defer recoverTo(&err)
+	return r.Restore(ctx, running, waiting)
 }
 
 // releaseTimeout is how long a policy may take to release a lease.

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
 )
@@ -65,10 +68,23 @@ func (r *remote) catalog(ctx context.Context, candidates []policy.Candidate) (*C
 		return known, nil
 	}
 	if err := r.client.SyncCatalog(ctx, catalog); err != nil {
-		return nil, fmt.Errorf("send catalog: %w", err)
+		return nil, failure(ctx, "send catalog", err)
 	}
 	r.sent[catalog.Name] = catalog
 	return catalog, nil
+}
+
+// failure returns the error of a call. It is that of ctx if this has ended, as
+// a policy in this process would return it. The plugin may notice a deadline
+// before ctx does.
+func failure(ctx context.Context, what string, err error) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case status.Code(err) == codes.DeadlineExceeded:
+		return context.DeadlineExceeded
+	}
+	return fmt.Errorf("%s: %w", what, err)
 }
 
 type remoteSelector struct{ *remote }
@@ -82,7 +98,7 @@ func (r remoteSelector) Select(ctx context.Context, req *policy.SelectRequest) (
 		Request: req.Request, Catalog: catalog, Candidates: req.Candidates, Select: []string{r.instance},
 	})
 	if err != nil {
-		return policy.Selection{}, fmt.Errorf("select candidates: %w", err)
+		return policy.Selection{}, failure(ctx, "select candidates", err)
 	}
 	if len(d.Selections) != 1 {
 		return policy.Selection{}, fmt.Errorf("select candidates: %d answers", len(d.Selections))
@@ -125,16 +141,13 @@ func (r remoteAdmitter) Admit(ctx context.Context, req *policy.AdmitRequest) (po
 
 // abandon ends the wait of a call that failed, and returns why it did.
 func (r remoteAdmitter) abandon(ctx context.Context, ticket Ticket, err error) error {
-	why := ctx.Err()
+	why := failure(ctx, "admit request "+ticket.ID, err)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cancelTimeout)
 	defer cancel()
-	if cerr := r.client.Cancel(ctx, r.instance, ticket); cerr != nil {
-		err = errors.Join(err, cerr)
+	if err := r.client.Cancel(ctx, r.instance, ticket); err != nil {
+		return errors.Join(why, err)
 	}
-	if why != nil {
-		return why
-	}
-	return fmt.Errorf("admit request %s: %w", ticket.ID, err)
+	return why
 }
 
 // cancelTimeout is how long a plugin may take to forget a ticket.

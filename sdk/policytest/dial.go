@@ -1,0 +1,138 @@
+package policytest
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/usherproxy/usher/sdk"
+	"github.com/usherproxy/usher/sdk/host"
+	"github.com/usherproxy/usher/sdk/internal/wire"
+)
+
+// Build builds an instance of a policy in the process of the test, with a
+// configuration, which is a JSON object or empty. The instance is closed when
+// the test ends, unless the test has done so.
+func Build(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	p, err := definition.Build(ctx, json.RawMessage(config))
+	if err != nil {
+		cancel()
+		t.Fatalf("build policy %s: %v", definition.Name(), err)
+	}
+	closeWithTest(t, &p)
+	t.Cleanup(cancel) // runs before the instance is closed, as at the end of a process
+	return p
+}
+
+// Dial is like [Build], but the returned policies call the instance over a gRPC
+// connection, as Usher does.
+func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
+	t.Helper()
+	return configure(t, Connect(t, definition), "instance", definition, config)
+}
+
+// Connect serves definitions in the process of the test, and returns the
+// host's half of a connection to them. It is for tests of what only a host can
+// see, such as calls that are made twice. The connection ends with the test.
+func Connect(t testing.TB, definitions ...sdk.Definition) *host.Client {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	conn := dial(t, serve(t, sdk.NewServerPlugin(ctx, "policytest", definitions...)))
+	half, err := (&host.Plugin{}).GRPCClient(ctx, nil, conn)
+	if err != nil {
+		t.Fatalf("connect: %v", err)
+	}
+	client := half.(*host.Client)
+	t.Cleanup(func() {
+		cancel()
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := client.Drain(ctx, ""); err != nil {
+			t.Errorf("drain: %v", err)
+		}
+	})
+	return client
+}
+
+// serve runs a gRPC server in memory until the test ends.
+func serve(t testing.TB, p plugin.GRPCPlugin) *bufconn.Listener {
+	t.Helper()
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(wire.MaxMessageBytes), grpc.MaxSendMsgSize(wire.MaxMessageBytes))
+	if err := p.GRPCServer(nil, server); err != nil {
+		t.Fatalf("serve: %v", err)
+	}
+	listener := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return listener
+}
+
+// dial connects to a listener in memory until the test ends.
+func dial(t testing.TB, listener *bufconn.Listener) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///policytest", append(host.DialOptions(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))...)
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := conn.Close(); err != nil {
+			t.Errorf("close connection: %v", err)
+		}
+	})
+	return conn
+}
+
+func configure(t testing.TB, client *host.Client, instance string, definition sdk.Definition, config string) sdk.Policies {
+	t.Helper()
+	kinds, err := client.Configure(t.Context(), instance, definition.Name(), json.RawMessage(config))
+	if err != nil {
+		t.Fatalf("configure policy %s: %v", definition.Name(), err)
+	}
+	p := client.Instance(instance, kinds)
+	closeWithTest(t, &p)
+	return p
+}
+
+// closeWithTest closes p at the end of the test, unless the test has done so.
+func closeWithTest(t testing.TB, p *sdk.Policies) {
+	if p.Close == nil {
+		return
+	}
+	closeOnce := once(p.Close)
+	p.Close = closeOnce
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := closeOnce(ctx); err != nil {
+			t.Errorf("close instance: %v", err)
+		}
+	})
+}
+
+// once returns a function that calls f the first time, and gives the same
+// answer afterwards.
+func once(f func(context.Context) error) func(context.Context) error {
+	var o sync.Once
+	var err error
+	return func(ctx context.Context) error {
+		o.Do(func() { err = f(ctx) })
+		return err
+	}
+}

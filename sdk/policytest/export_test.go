@@ -1,0 +1,6 @@
+package policytest
+
+import "time"
+
+// SetPatience lets checks of broken policies fail soon.
+func SetPatience(d time.Duration) { patience = d }
