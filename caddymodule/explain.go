@@ -60,7 +60,7 @@ func fetchDecision(address, id string) (*decision, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer resp.Body.Close() //nolint:errcheck // it was read
+	defer func() { _ = resp.Body.Close() }() // it was read
 	if id != "" {
 		var d decision
 		return &d, json.NewDecoder(resp.Body).Decode(&d)
