@@ -7,8 +7,11 @@ package jsonscan
 
 import (
 	"bytes"
-	"strings"
 )
+
+// A Path names a member: its own name, after those of the objects that it
+// stands in. It has at most three names.
+type Path []string
 
 // maxDepth is how many names a path may have.
 const maxDepth = 3
@@ -18,7 +21,7 @@ const maxKey = 64
 
 // A Scanner picks members out of one JSON text after the other.
 type Scanner struct {
-	paths [][]string
+	paths []Path
 	limit int
 	found []Value
 
@@ -48,14 +51,10 @@ type Value struct {
 	TooLong bool
 }
 
-// New returns a Scanner for the members at the given paths, such as "usage" or
-// "response.usage": at most 64 paths of at most three names, none of which leads
-// to another. It keeps at most limit bytes of each value.
-func New(limit int, paths ...string) *Scanner {
-	s := &Scanner{limit: limit, found: make([]Value, len(paths))}
-	for _, p := range paths {
-		s.paths = append(s.paths, strings.Split(p, "."))
-	}
+// New returns a Scanner for the members at the given paths: at most 64, of which
+// none leads to another. It keeps paths, and at most limit bytes of each value.
+func New(limit int, paths ...Path) *Scanner {
+	s := &Scanner{limit: limit, paths: paths, found: make([]Value, len(paths))}
 	s.Reset()
 	return s
 }
@@ -74,7 +73,8 @@ func (s *Scanner) Reset() {
 func (s *Scanner) Complete() bool { return s.done }
 
 // Value returns the value of the path of index i. Of a member that is given
-// twice it is the last one. It is valid until the next call of a method.
+// twice it is the first one, so that a value does not change once it is there.
+// It is valid until the next call of Reset.
 func (s *Scanner) Value(i int) Value {
 	v := s.found[i]
 	if i == s.keep {
@@ -182,11 +182,10 @@ func (s *Scanner) begin() bool {
 			found = i
 		}
 	}
-	if found < 0 || s.keep >= 0 {
+	if found < 0 || s.keep >= 0 || len(s.found[found].Raw) > 0 || s.found[found].TooLong {
 		return false
 	}
 	s.keep, s.keepAt = found, d
-	s.found[found] = Value{Raw: s.found[found].Raw[:0]}
 	return true
 }
 

@@ -6,10 +6,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidwall/gjson"
+
 	"github.com/usherproxy/usher/internal/format/jsonscan"
 )
 
-var paths = []string{"usage", "response.usage", "error", "a.b.c"}
+var paths = []jsonscan.Path{{"usage"}, {"response", "usage"}, {"error"}, {"a", "b", "c"}}
 
 // scan returns what a scanner finds in the pieces, and whether the text ended.
 func scan(limit int, pieces ...string) (string, bool) {
@@ -23,9 +25,9 @@ func scan(limit int, pieces ...string) (string, bool) {
 	for i, p := range paths {
 		switch v := s.Value(i); {
 		case v.TooLong:
-			found = append(found, p+" too long")
+			found = append(found, strings.Join(p, ".")+" too long")
 		case v.Raw != nil:
-			found = append(found, fmt.Sprintf("%s=%s", p, v.Raw))
+			found = append(found, fmt.Sprintf("%s=%s", strings.Join(p, "."), v.Raw))
 		}
 	}
 	return strings.Join(found, " "), s.Complete()
@@ -44,7 +46,8 @@ func TestScannerFindsMembers(t *testing.T) {
 		"space":                 {" {\n\"usage\" :\t 1 \n, \"x\": 2 } ", "usage=1", true},
 		"two levels":            {`{"response":{"id":1,"usage":{"n":1}}}`, `response.usage={"n":1}`, true},
 		"three levels":          {`{"a":{"b":{"c":true}}}`, "a.b.c=true", true},
-		"the last one holds":    {`{"usage":1,"usage":2}`, "usage=2", true},
+		"the first one holds":   {`{"usage":1,"usage":2}`, "usage=1", true},
+		"also if too long":      {`{"usage":"` + strings.Repeat("x", 99) + `","usage":2}`, "usage too long", true},
 		"several":               {`{"error":{},"usage":[],"response":{"usage":0}}`, "usage=[] response.usage=0 error={}", true},
 		"not a deeper one":      {`{"x":{"usage":1},"y":[{"usage":2}]}`, "", true},
 		"not in an array":       {`{"response":[{"usage":1}]}`, "", true},
@@ -75,7 +78,7 @@ func TestScannerFindsMembers(t *testing.T) {
 	}
 }
 
-// FuzzScanner holds that the members are those that encoding/json finds, at
+// FuzzScanner holds that the members are those that gjson finds, at
 // any split.
 func FuzzScanner(f *testing.F) {
 	f.Add(`{"usage":{"a":[1,"}"]},"response":{"usage":null},"a":{"b":{"c":1}},"error":"x"}`, uint8(9))
@@ -104,18 +107,13 @@ func FuzzScanner(f *testing.F) {
 	})
 }
 
-// reference finds the members with encoding/json.
+// reference finds the members with gjson.
 func reference(text string) string {
 	var out []string
 	for _, path := range paths {
-		raw := json.RawMessage(text)
-		for name := range strings.SplitSeq(path, ".") {
-			var members map[string]json.RawMessage
-			_ = json.Unmarshal(raw, &members) // what is no object has no members
-			raw = members[name]
-		}
-		if raw != nil {
-			out = append(out, fmt.Sprintf("%s=%s", path, raw))
+		name := strings.Join(path, ".")
+		if v := gjson.Get(text, name); v.Exists() {
+			out = append(out, fmt.Sprintf("%s=%s", name, v.Raw))
 		}
 	}
 	return strings.Join(out, " ")
@@ -128,7 +126,7 @@ func BenchmarkScanner(b *testing.B) {
 		"floats":     `{"data":[{"embedding":[` + strings.Repeat("-0.01234567,", 1<<16) + `0]}],"usage":{"prompt_tokens":5}}`,
 	} {
 		b.Run(name, func(b *testing.B) {
-			s := jsonscan.New(1<<14, "usage", "response.usage", "error", "type", "choices")
+			s := jsonscan.New(1<<14, jsonscan.Path{"usage"}, jsonscan.Path{"response", "usage"}, jsonscan.Path{"error"}, jsonscan.Path{"choices"})
 			p := []byte(text)
 			b.SetBytes(int64(len(p)))
 			b.ReportAllocs()
@@ -141,7 +139,7 @@ func BenchmarkScanner(b *testing.B) {
 }
 
 func ExampleScanner() {
-	s := jsonscan.New(1024, "usage")
+	s := jsonscan.New(1024, jsonscan.Path{"usage"})
 	s.Write([]byte(`{"data":[0.1,0.2],"usa`))
 	s.Write([]byte(`ge":{"total_tokens":3}}`))
 	fmt.Printf("%s %v\n", s.Value(0).Raw, s.Complete())

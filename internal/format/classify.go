@@ -1,0 +1,151 @@
+package format
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// A Result is what an answer tells of the attempt.
+type Result struct {
+	Disposition policy.Disposition
+
+	// Until is when the provider may be asked again, for RateLimited and
+	// QuotaExhausted if it said so, and else the zero time.
+	Until time.Time
+}
+
+// Classify tells what an answer of the given status, header and body means.
+// The body, or its beginning, matters only for a status of 400 or more; it may
+// be nil. It is believed as it stands: nothing but codes, types and a few
+// phrases of it is looked at.
+func (op *Operation) Classify(now time.Time, status int, header http.Header, body []byte) Result {
+	switch {
+	case status >= 200 && status < 300:
+		return Result{Disposition: policy.OK}
+	case status < 400: // a provider has no business to redirect
+		return Result{Disposition: policy.UpstreamError}
+	}
+	e := readError(status, body)
+	r := Result{Disposition: op.shape().classify(e)}
+	switch r.Disposition {
+	case policy.RateLimited:
+		r.Until = resetAt(now, header, e, MaxRateLimit)
+	case policy.QuotaExhausted:
+		r.Until = resetAt(now, header, e, MaxQuota)
+	}
+	return r
+}
+
+// A faultRule says what errors of a kind mean. All that it names must match.
+type faultRule struct {
+	status  []int    // any of these; none named means any
+	words   []string // the error's code or type is one of these
+	phrases []string // the error's message has one of these, in lower case
+	bare    bool     // there is no error object
+	is      policy.Disposition
+}
+
+// inStream is the status of an error inside a stream, which has none.
+const inStream = 0
+
+// A providerError is an error as a provider told it.
+type providerError struct {
+	status             int
+	code, kind         string // kind is error.type
+	message            string // in lower case
+	resetsAt, resetsIn float64
+}
+
+// matches reports whether the rule is about e.
+func (r *faultRule) matches(e providerError) bool {
+	if len(r.status) > 0 && !slices.Contains(r.status, e.status) {
+		return false
+	}
+	if len(r.words) > 0 && !slices.Contains(r.words, e.code) && !slices.Contains(r.words, e.kind) {
+		return false
+	}
+	mentions := func(phrase string) bool { return strings.Contains(e.message, phrase) }
+	if len(r.phrases) > 0 && !slices.ContainsFunc(r.phrases, mentions) {
+		return false
+	}
+	return !r.bare || e.code+e.kind+e.message == ""
+}
+
+// classify applies the rules of the format, and those of HTTP where they are
+// silent.
+func (d *dialect) classify(e providerError) policy.Disposition {
+	for i := range d.faults {
+		if d.faults[i].matches(e) {
+			return d.faults[i].is
+		}
+	}
+	switch {
+	case e.status == http.StatusTooManyRequests:
+		return policy.RateLimited
+	case e.status == http.StatusRequestTimeout:
+		return policy.Timeout
+	case e.status == http.StatusServiceUnavailable, e.status == statusOverloaded:
+		return policy.Overloaded
+	case e.status >= 400 && e.status < 500:
+		return policy.ClientFault
+	}
+	return policy.UpstreamError
+}
+
+// statusOverloaded is what Anthropic, and others after it, say when they have
+// too much to do.
+const statusOverloaded = 529
+
+// readError reads the error of a body. Most formats have an object "error";
+// vLLM and Mistral have its members at the top, some have a word for an
+// error, and Gemini has a list with one object.
+func readError(status int, body []byte) providerError {
+	text := gjson.ParseBytes(body[:min(len(body), maxErrorBody)])
+	if text.IsArray() {
+		text = text.Get("0")
+	}
+	if !text.IsObject() {
+		return providerError{status: status}
+	}
+	if e := text.Get("error"); !empty(e) {
+		return errorIn(status, e)
+	}
+	return errorIn(status, text)
+}
+
+// maxErrorBody bounds how much of a body is looked at.
+const maxErrorBody = 64 << 10
+
+// errorIn reads an error, which is an object or a word.
+func errorIn(status int, e gjson.Result) providerError {
+	if e.Type == gjson.String {
+		return providerError{status: status, message: strings.ToLower(e.Str)}
+	}
+	code := e.Get("code")
+	if status == inStream {
+		status = statusIn(code)
+	}
+	return providerError{
+		status:   status,
+		code:     code.String(),
+		kind:     e.Get("type").String(),
+		message:  strings.ToLower(e.Get("message").String()),
+		resetsAt: e.Get("resets_at").Num,
+		resetsIn: e.Get("resets_in_seconds").Num,
+	}
+}
+
+// statusIn returns the status that some providers write as the code of an
+// error inside a stream.
+func statusIn(code gjson.Result) int {
+	if code.Type == gjson.Number && code.Num >= 400 && code.Num < 600 {
+		return int(code.Num)
+	}
+	return inStream
+}

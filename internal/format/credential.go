@@ -1,0 +1,84 @@
+package format
+
+import (
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// credentialFields are the headers in which the SDKs of all formats send a
+// key. Callers use the SDK that they have, whatever format it was made for.
+var credentialFields = []string{"X-Api-Key", "Api-Key", "X-Goog-Api-Key"}
+
+// strippedFields are the headers that never reach a provider: what the caller
+// shows to this gateway, or to what stands before it.
+var strippedFields = append([]string{"Authorization", "Proxy-Authorization", "Cookie"}, credentialFields...)
+
+// credentialParam is the parameter of the query that Gemini's SDKs use.
+const credentialParam = "key"
+
+// Credential returns the key with which a caller shows who it is, or the empty
+// string: a bearer token, one of the headers x-api-key, api-key and
+// x-goog-api-key, or ?key=, in this order.
+func Credential(h http.Header, query url.Values) string {
+	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
+	if token = strings.TrimSpace(token); strings.EqualFold(scheme, "Bearer") && token != "" {
+		return token
+	}
+	for _, field := range credentialFields {
+		if v := h.Get(field); v != "" {
+			return v
+		}
+	}
+	return query.Get(credentialParam)
+}
+
+// StripCredentials removes all that a caller may have shown to this gateway,
+// used or not, in any spelling: the headers that [Credential] reads, whatever
+// scheme Authorization has, Proxy-Authorization, cookies, and ?key=. The rest
+// of the query stays as it was written.
+func StripCredentials(h http.Header, u *url.URL) {
+	for name := range h {
+		for _, field := range strippedFields {
+			if strings.EqualFold(name, field) {
+				delete(h, name)
+			}
+		}
+	}
+	u.RawQuery = stripParam(u.RawQuery)
+}
+
+// stripParam removes the credential from a query.
+func stripParam(query string) string {
+	var kept []string
+	for part := range strings.SplitSeq(query, "&") {
+		if !hasCredential(part) {
+			kept = append(kept, part)
+		}
+	}
+	return strings.Join(kept, "&")
+}
+
+// hasCredential reports whether a part of a query is the credential. Some
+// servers let a semicolon separate parts, too.
+func hasCredential(part string) bool {
+	for pair := range strings.SplitSeq(part, ";") {
+		name, _, _ := strings.Cut(pair, "=")
+		if decoded, err := url.QueryUnescape(name); err == nil {
+			name = decoded
+		}
+		if strings.EqualFold(name, credentialParam) {
+			return true
+		}
+	}
+	return false
+}
+
+// SetCredential shows the provider our key, in the header of op's format. An
+// empty secret shows none.
+func (op *Operation) SetCredential(h http.Header, secret string) {
+	if secret == "" {
+		return
+	}
+	h.Set(op.shape().credential(secret))
+}

@@ -1,0 +1,58 @@
+package format_test
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/usherproxy/usher/internal/format"
+)
+
+// A request on its way to a provider.
+func Example() {
+	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+
+	body := []byte(`{"model": "fast", "stream": true, "messages": []}`)
+	b, err := op.Scan(body)
+	fmt.Println(op.Name, b.Model, b.Stream, err)
+	fmt.Printf("%s\n", b.Splice(body, "gpt-4o-mini"))
+
+	_, err = op.Scan([]byte(`{"messages": []}`))
+	fmt.Println(err)
+	// Output:
+	// chat fast true <nil>
+	// {"model": "gpt-4o-mini", "stream": true, "messages": []}
+	// you must provide a model parameter
+}
+
+// An answer on its way back.
+func ExampleMeter() {
+	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+	m := format.NewMeter(op, http.Header{"Content-Type": {"text/event-stream"}}, true)
+
+	fmt.Fprint(m, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n")
+	fmt.Println("content:", m.FirstContent())
+	fmt.Fprint(m, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n")
+	fmt.Println("content:", m.FirstContent())
+	fmt.Fprint(m, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n")
+	_ = m.Close()
+	fmt.Println("done:", m.Done(), "tokens:", m.Usage().Total())
+	// Output:
+	// content: false
+	// content: true
+	// done: true tokens: 4
+}
+
+// A provider that refuses.
+func ExampleOperation_Classify() {
+	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+	now := time.Now()
+
+	r := op.Classify(now, 429, http.Header{"Retry-After": {"20"}}, []byte(`{"error":{"code":"rate_limit_exceeded"}}`))
+	fmt.Println(r.Disposition, r.Until.Sub(now))
+	r = op.Classify(now, 429, nil, []byte(`{"error":{"code":"insufficient_quota"}}`))
+	fmt.Println(r.Disposition, r.Until.IsZero())
+	// Output:
+	// rate_limited 20s
+	// quota_exhausted true
+}

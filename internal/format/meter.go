@@ -1,0 +1,159 @@
+package format
+
+import (
+	"bytes"
+	"mime"
+	"net/http"
+	"strings"
+
+	"github.com/usherproxy/usher/internal/format/jsonscan"
+	"github.com/usherproxy/usher/internal/format/sse"
+	"github.com/usherproxy/usher/policy"
+)
+
+// A Meter watches an answer of success while it passes, and tells what it
+// means. It changes nothing, never fails, and holds no more than some
+// kilobytes, whatever the answer is. It is not safe for concurrent use.
+type Meter struct {
+	dialect *dialect
+	kind    answerKind
+	events  sse.Decoder
+	text    *jsonscan.Scanner
+	plain   []byte // the beginning of an event's data
+	size    int    // of the event's data
+
+	usage   *policy.Usage
+	fault   *StreamFault
+	content bool
+	done    bool
+}
+
+// A StreamFault is an error that stands inside an answer of success.
+type StreamFault struct {
+	// Disposition is what the error means.
+	Disposition policy.Disposition
+
+	// Type and Code are the words of the error, cut to 64 bytes. They come
+	// from the provider.
+	Type, Code string
+}
+
+// An answerKind is how an answer is read.
+type answerKind uint8
+
+const (
+	unreadable answerKind = iota // encoded, or of another media type
+	jsonText
+	eventStream
+)
+
+// What is looked for in a JSON answer, and in the data of each event.
+const (
+	atError = iota
+	atResponseError
+	atUsage
+	atResponseUsage
+	atType
+	atObject
+	atCode
+	atMessage
+	atChoices
+)
+
+var answerPaths = []jsonscan.Path{
+	atError:         {"error"},
+	atResponseError: {"response", "error"},
+	atUsage:         {"usage"},
+	atResponseUsage: {"response", "usage"},
+	atType:          {"type"},
+	atObject:        {"object"},
+	atCode:          {"code"},
+	atMessage:       {"message"},
+	atChoices:       {"choices"},
+}
+
+// maxValue bounds what is kept of each value that is looked at.
+const maxValue = 16 << 10
+
+// maxPlain bounds what is kept of data that may be the word [DONE].
+const maxPlain = 16
+
+// NewMeter returns a Meter for an answer of op with the given header. The flag
+// stream says whether the caller asked for a stream. Of an answer with a
+// content encoding nothing is known but that it has content.
+func NewMeter(op *Operation, header http.Header, stream bool) *Meter {
+	m := &Meter{dialect: op.shape(), kind: answerKindOf(header, stream)}
+	if m.kind != unreadable {
+		m.text = jsonscan.New(maxValue, answerPaths...)
+	}
+	m.events = sse.Decoder{Data: m.data, Event: m.event}
+	return m
+}
+
+// answerKindOf tells how an answer is to be read. A stream that says to be
+// anything but JSON is read as events: so a page of HTML has no content.
+func answerKindOf(h http.Header, stream bool) answerKind {
+	if e := h.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		return unreadable
+	}
+	media, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	switch {
+	case strings.HasSuffix(media, "json"):
+		return jsonText
+	case media == "text/event-stream", stream:
+		return eventStream
+	case media == "":
+		return jsonText
+	}
+	return unreadable
+}
+
+// Write watches the next bytes of the answer. It always takes all of p.
+func (m *Meter) Write(p []byte) (int, error) {
+	switch m.kind {
+	case eventStream:
+		m.events.Write(p)
+	case jsonText:
+		m.content = m.content || len(bytes.TrimSpace(p)) > 0
+		m.text.Write(p)
+		if !m.done && m.text.Complete() {
+			m.done = true
+			m.body()
+		}
+	default:
+		m.content = m.content || len(p) > 0
+	}
+	return len(p), nil
+}
+
+// Close ends the answer: what stands in a JSON text that was cut, or in a last
+// event that no blank line has ended, counts, too. It returns nil.
+func (m *Meter) Close() error {
+	switch m.kind {
+	case eventStream:
+		m.events.Close()
+	case jsonText:
+		m.body()
+	}
+	return nil
+}
+
+// Usage returns what the answer has told of its usage, or nil if that is
+// nothing.
+func (m *Meter) Usage() *policy.Usage { return m.usage }
+
+// FirstContent reports whether the answer has had content: an event that is
+// more than preamble, or a byte of another answer.
+func (m *Meter) FirstContent() bool { return m.content }
+
+// Err returns the error that the answer told, or nil.
+func (m *Meter) Err() *StreamFault { return m.fault }
+
+// Done reports whether the answer said that it is complete: by [DONE], a
+// terminal event or a finish reason of a stream, or by the last brace of a
+// JSON text. An answer that ends without may be complete as well.
+func (m *Meter) Done() bool { return m.done }
+
+// InEvent reports whether a stream stands inside an event, where nothing else
+// may be sent.
+func (m *Meter) InEvent() bool { return m.kind == eventStream && m.events.InEvent() }

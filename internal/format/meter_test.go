@@ -1,0 +1,303 @@
+package format_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/usherproxy/usher/internal/format"
+	"github.com/usherproxy/usher/policy"
+)
+
+const (
+	chatPath      = "/v1/chat/completions"
+	responsesPath = "/v1/responses"
+	imagePath     = "/v1/images/generations"
+)
+
+// A reading is all that a meter tells.
+type reading struct {
+	Usage   *policy.Usage
+	Fault   *format.StreamFault
+	Content bool
+	Done    bool
+}
+
+func (r reading) String() string {
+	var parts []string
+	if r.Usage != nil {
+		parts = append(parts, fmt.Sprintf("usage %d/%d cached %d reasoning %d",
+			r.Usage.InputTokens, r.Usage.OutputTokens, r.Usage.CachedTokens, r.Usage.ReasoningTokens))
+	}
+	if r.Fault != nil {
+		parts = append(parts, fmt.Sprintf("fault %s [%s %s]", r.Fault.Disposition, r.Fault.Type, r.Fault.Code))
+	}
+	if r.Content {
+		parts = append(parts, "content")
+	}
+	if r.Done {
+		parts = append(parts, "done")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// header returns that of an answer of the media type that an extension has.
+func header(name string) http.Header {
+	media := map[string]string{
+		".sse": "text/event-stream; charset=utf-8", ".json": "application/json", ".html": "text/html",
+	}[filepath.Ext(name)]
+	return http.Header{"Content-Type": {media}}
+}
+
+// read passes the pieces through a meter.
+func read(op *format.Operation, h http.Header, stream bool, pieces ...[]byte) reading {
+	m := format.NewMeter(op, h, stream)
+	for _, p := range pieces {
+		_, _ = m.Write(bytes.Clone(p))
+	}
+	_ = m.Close()
+	return reading{m.Usage(), m.Err(), m.FirstContent(), m.Done()}
+}
+
+// pieces cuts p at random.
+func pieces(p []byte, dice *rand.Rand) (out [][]byte) {
+	for len(p) > 0 {
+		n := 1 + dice.IntN(min(len(p), 40))
+		out = append(out, p[:n])
+		p = p[n:]
+	}
+	return out
+}
+
+func TestMeterReadsAnswers(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ path, file, want string }{
+		{chatPath, "chat.json", "usage 19/110 cached 8 reasoning 100, content, done"},
+		{chatPath, "chat.sse", "usage 3/2 cached 1 reasoning 0, content, done"},
+		{chatPath, "chat_no_done.sse", "usage 3/2 cached 0 reasoning 0, content, done"},
+		{chatPath, "chat_garbage_unterminated.sse", "usage 7/1 cached 0 reasoning 0, content"},
+		{chatPath, "chat_tool_call.sse", "content"},
+		{chatPath, "chat_reasoning.sse", "content"},
+		{chatPath, "azure_preamble.sse", ""},
+		{chatPath, "usage_in_every_chunk.sse", "usage 5/2 cached 0 reasoning 0, content"},
+		{chatPath, "comments_only.sse", ""},
+		{chatPath, "done_only.sse", "done"},
+		{"/v1/completions", "completion.sse", "usage 2/1 cached 0 reasoning 0, content, done"},
+		{chatPath, "chat_first_event_error.sse", "fault overloaded [server_error server_is_overloaded]"},
+		{chatPath, "chat_named_error.sse", "fault overloaded [overloaded_error ]"},
+		{chatPath, "chat_error_after_content.sse", "fault rate_limited [requests rate_limit_exceeded], content"},
+		{chatPath, "vllm_error.sse", "fault context_length [BadRequestError ], done"},
+		{chatPath, "openrouter_error.sse", "fault upstream_error [ 502]"},
+		{chatPath, "error_as_success.json", "fault upstream_error [ 500], content, done"},
+		{chatPath, "page.html", ""},
+		{responsesPath, "responses.json", "usage 36/87 cached 30 reasoning 64, content, done"},
+		{responsesPath, "responses_failed.json", "fault upstream_error [ server_error], content, done"},
+		{responsesPath, "responses.sse", "usage 37/11 cached 3 reasoning 4, content, done"},
+		{responsesPath, "responses_preamble.sse", ""},
+		{responsesPath, "responses_overloaded.sse", "fault overloaded [error server_is_overloaded]"},
+		{responsesPath, "responses_failed.sse", "fault rate_limited [ rate_limit_exceeded]"},
+		{responsesPath, "responses_failed_without_reason.sse", "fault upstream_error [response.failed ]"},
+		{responsesPath, "responses_incomplete.sse", "usage 1/2 cached 0 reasoning 0, content, done"},
+		{"/v1/embeddings", "embeddings.json", "usage 8/0 cached 0 reasoning 0, content, done"},
+		{"/v1/moderations", "moderation.json", "content, done"},
+		{imagePath, "image.sse", "usage 50/50 cached 0 reasoning 0, content, done"},
+	} {
+		t.Run(c.file, func(t *testing.T) {
+			t.Parallel()
+			op, text, h := operation(t, "POST", c.path), fixture(t, "answers/"+c.file), header(c.file)
+			if got := read(op, h, true, text).String(); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+			dice := rand.New(rand.NewPCG(1, 2))
+			for range 50 {
+				if got := read(op, h, true, pieces(text, dice)...).String(); got != c.want {
+					t.Fatalf("in pieces: got %s, want %s", got, c.want)
+				}
+			}
+			crlf := bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
+			if got := read(op, h, true, crlf).String(); got != c.want {
+				t.Errorf("with CRLF: got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func TestMeterFindsTheFirstContent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		data string
+		want bool
+	}{
+		"a role":                  {`{"choices":[{"delta":{"role":"assistant"}}]}`, false},
+		"an empty delta":          {`{"choices":[{"delta":{}}]}`, false},
+		"empty members":           {`{"choices":[{"delta":{"role":"a","content":"","tool_calls":[],"x":null,"y":{},"z":false}}]}`, false},
+		"no choice":               {`{"choices":[]}`, false},
+		"choices of null":         {`{"choices":null}`, false},
+		"a type that is a ping":   {`{"type":"ping"}`, false},
+		"nothing":                 {``, false},
+		"text":                    {`{"choices":[{"delta":{"content":"x"}}]}`, true},
+		"a second choice":         {`{"choices":[{"delta":{}},{"delta":{"content":"x"}}]}`, true},
+		"a refusal":               {`{"choices":[{"delta":{"refusal":"no"}}]}`, true},
+		"an old function call":    {`{"choices":[{"delta":{"function_call":{"name":"f"}}}]}`, true},
+		"reasoning":               {`{"choices":[{"delta":{"reasoning_content":"hm"}}]}`, true},
+		"the end of a choice":     {`{"choices":[{"delta":{},"finish_reason":"content_filter"}]}`, true},
+		"the text of completions": {`{"choices":[{"text":"x"}]}`, true},
+		"a delta of another type": {`{"choices":[{"delta":"x"}]}`, true},
+		"a very long chunk":       {`{"choices":[{"delta":{"role":"` + strings.Repeat("x", 20000) + `"}}]}`, true},
+		"an unknown event":        {`{"a":1}`, true},
+		"no JSON":                 {`hello`, true},
+		"a longer [DONE]":         {`[DONE] and more than that`, true},
+	} {
+		if got := read(operation(t, "POST", chatPath), header(".sse"), true, []byte("data: "+c.data+"\n\n")); got.Content != c.want || got.Fault != nil {
+			t.Errorf("%s: %s, want content %v", name, got, c.want)
+		}
+	}
+}
+
+func TestMeterFindsContentWhenItComes(t *testing.T) {
+	t.Parallel()
+	m := format.NewMeter(operation(t, "POST", chatPath), header(".sse"), true)
+	for _, c := range []struct {
+		text             string
+		content, inEvent bool
+	}{
+		{": ping\n\n", false, false},
+		{"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n", false, false},
+		{"data: {\"choices\":[{\"delta\":{\"content\":\"\xE5", false, true},
+		{"\x8C\x97\"}}]}\n", false, true},
+		{"\n", true, false},
+	} {
+		n, err := m.Write([]byte(c.text))
+		if n != len(c.text) || err != nil || m.FirstContent() != c.content || m.InEvent() != c.inEvent {
+			t.Errorf("after %q: (%d, %v), content %v, in event %v; want content %v, in event %v",
+				c.text, n, err, m.FirstContent(), m.InEvent(), c.content, c.inEvent)
+		}
+	}
+}
+
+func TestMeterReadsWhatTheHeaderSays(t *testing.T) {
+	t.Parallel()
+	const (
+		text   = `{"usage":{"prompt_tokens":1,"completion_tokens":2}}`
+		event  = "data: " + text + "\n\n"
+		usage  = "usage 1/2 cached 0 reasoning 0, content, done"
+		events = "usage 1/2 cached 0 reasoning 0, content"
+	)
+	for name, c := range map[string]struct {
+		header http.Header
+		stream bool
+		body   string
+		want   string
+	}{
+		"no header":                  {nil, false, text, usage},
+		"no header, a stream":        {nil, true, event, events},
+		"another media type":         {http.Header{"Content-Type": {"audio/mpeg"}}, false, text, "content"},
+		"a stream of another type":   {http.Header{"Content-Type": {"text/plain"}}, true, event, events},
+		"JSON for a stream":          {http.Header{"Content-Type": {"application/json"}}, true, text, usage},
+		"problem details":            {http.Header{"Content-Type": {"application/problem+json"}}, false, text, usage},
+		"events unasked":             {http.Header{"Content-Type": {"text/event-stream"}}, false, event, events},
+		"a media type in capitals":   {http.Header{"Content-Type": {"Text/Event-Stream; Charset=UTF-8"}}, false, event, events},
+		"gzip":                       {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"gzip"}}, false, text, "content"},
+		"gzip, nothing yet":          {http.Header{"Content-Encoding": {"gzip"}}, true, "", ""},
+		"identity":                   {http.Header{"Content-Type": {"application/json"}, "Content-Encoding": {"Identity"}}, false, text, usage},
+		"space only":                 {nil, false, " \r\n ", ""},
+		"space before JSON":          {nil, false, " \n" + text, usage},
+		"a JSON text that was cut":   {nil, false, `{"usage":{"prompt_tokens":1,"completion_tokens":2},"x":[`, events},
+		"a usage that was cut":       {nil, false, `{"usage":{"prompt_tokens":1,"comp`, "content"},
+		"usage of another kind":      {nil, false, `{"usage":{"seconds":1}}`, "content, done"},
+		"usage of null":              {nil, false, `{"usage":null}`, "content, done"},
+		"usage of both kinds":        {nil, false, `{"usage":{"prompt_tokens":7,"input_tokens":0,"output_tokens":3}}`, "usage 7/3 cached 0 reasoning 0, content, done"},
+		"usage that cannot be":       {nil, false, `{"usage":{"prompt_tokens":-7,"completion_tokens":1e300}}`, "usage 0/2147483647 cached 0 reasoning 0, content, done"},
+		"an error that is a word":    {nil, false, `{"error":"model not loaded"}`, "fault upstream_error [ ], content, done"},
+		"errors that are none":       {nil, false, `{"error":null,"response":{"error":""}}`, "content, done"},
+		"an error that is very long": {nil, false, `{"error":{"message":"` + strings.Repeat("x", 20000) + `"}}`, "fault upstream_error [ ], content, done"},
+		"long words": {
+			nil, false, `{"error":{"type":"` + strings.Repeat("x", 63) + `é"}}`,
+			"fault upstream_error [" + strings.Repeat("x", 63) + " ], content, done",
+		},
+	} {
+		if got := read(operation(t, "POST", chatPath), c.header, c.stream, []byte(c.body)).String(); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// Not parallel: it counts what is allocated.
+func TestMeterHoldsLittleOfALargeAnswer(t *testing.T) {
+	image := strings.Repeat("QUJD", 1<<18)
+	for name, body := range map[string]string{
+		".json": `{"data":[{"b64_json":"` + image + `"}],"usage":{"input_tokens":5,"output_tokens":6}}`,
+		".sse":  `data: {"type":"image_generation.completed","b64_json":"` + image + `","usage":{"input_tokens":5,"output_tokens":6}}` + "\n\n",
+	} {
+		m := format.NewMeter(operation(t, "POST", imagePath), header(name), true)
+		text := []byte(body)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _ = m.Write(text)
+		runtime.ReadMemStats(&after)
+		if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 {
+			t.Errorf("%s: %d bytes allocated for an answer of %d", name, n, len(text))
+		}
+		if u := m.Usage(); u == nil || u.Total() != 11 || !m.Done() {
+			t.Errorf("%s: usage %+v, done %v", name, u, m.Done())
+		}
+	}
+}
+
+// FuzzMeter holds that a meter tells the same whatever the split, and that its
+// words are short.
+func FuzzMeter(f *testing.F) {
+	files, err := filepath.Glob("testdata/answers/*")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no fixtures", err)
+	}
+	for _, file := range files {
+		text := fixture(f, filepath.Join("answers", filepath.Base(file)))
+		f.Add(text, filepath.Ext(file) == ".sse", uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, text []byte, stream bool, seed uint64) {
+		op := operation(t, "POST", chatPath)
+		want := read(op, nil, stream, text)
+		got := read(op, nil, stream, pieces(text, rand.New(rand.NewPCG(seed, seed)))...)
+		if !reflect.DeepEqual(got, want) {
+			t.Fatalf("in pieces %s, whole %s", got, want)
+		}
+		if f := want.Fault; f != nil && (!f.Disposition.Valid() || len(f.Type) > 64 || len(f.Code) > 64) {
+			t.Fatalf("fault %+v", f)
+		}
+	})
+}
+
+func BenchmarkMeter(b *testing.B) {
+	chunk := []byte("data: {\"id\":\"c1\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"gpt-4o\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"word \"},\"logprobs\":null,\"finish_reason\":null}]}\n\n")
+	for name, c := range map[string]struct {
+		file  string
+		piece []byte
+	}{
+		"event":           {".sse", chunk},
+		"32KiB of events": {".sse", bytes.Repeat(chunk, 32<<10/len(chunk))},
+	} {
+		b.Run(name, func(b *testing.B) {
+			m := format.NewMeter(operation(b, "POST", chatPath), header(c.file), true)
+			b.SetBytes(int64(len(c.piece)))
+			b.ReportAllocs()
+			for b.Loop() {
+				_, _ = m.Write(c.piece)
+			}
+		})
+	}
+	b.Run("whole answer", func(b *testing.B) {
+		op, h, text := operation(b, "POST", chatPath), header(".json"), fixture(b, "answers/chat.json")
+		b.SetBytes(int64(len(text)))
+		b.ReportAllocs()
+		for b.Loop() {
+			read(op, h, false, text)
+		}
+	})
+}

@@ -1,0 +1,183 @@
+package format
+
+import (
+	"net/http"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// openAI is the format of OpenAI's API, after its OpenAPI document
+// (github.com/openai/openai-openapi) and its guides to errors and rate limits,
+// with what other providers of the format are known to answer.
+var openAI = newDialect(dialect{
+	name: OpenAI,
+
+	operations: []Operation{
+		{
+			Name: "chat", APIType: "chat_completions",
+			Method: http.MethodPost, Route: "/v1/chat/completions",
+			request: request{
+				model: "model", stream: "stream",
+				maxOutput: []string{"max_completion_tokens", "max_tokens"},
+				affinity:  []string{"prompt_cache_key", "safety_identifier", "user"},
+			},
+		},
+		{
+			Name:   "text_completion",
+			Method: http.MethodPost, Route: "/v1/completions",
+			request: request{
+				model: "model", stream: "stream",
+				maxOutput: []string{"max_tokens"},
+				affinity:  []string{"user"},
+			},
+		},
+		{
+			Name: "chat", APIType: "responses",
+			Method: http.MethodPost, Route: "/v1/responses",
+			request: request{
+				model: "model", stream: "stream",
+				maxOutput: []string{"max_output_tokens"},
+				affinity:  []string{"prompt_cache_key", "conversation", "conversation.id", "safety_identifier", "user"},
+			},
+			errorEvent: func(r Refusal) (string, any) {
+				return "error", responsesError{"error", orNull(r.Code), r.Message, orNull(r.Param), 0}
+			},
+		},
+		{
+			Name:   "embeddings",
+			Method: http.MethodPost, Route: "/v1/embeddings",
+			request: request{model: "model", affinity: []string{"user"}},
+		},
+		{
+			Name:   "moderation",
+			Method: http.MethodPost, Route: "/v1/moderations",
+			request: request{model: "model"},
+		},
+		{
+			Name:   "generate_content",
+			Method: http.MethodPost, Route: "/v1/images/generations",
+			request: request{model: "model", stream: "stream", affinity: []string{"user"}},
+		},
+		{Name: "models", Kind: ListModels, Method: http.MethodGet, Route: "/v1/models"},
+		{Name: "models", Kind: GetModel, Method: http.MethodGet, Route: "/v1/models/{model}"},
+	},
+
+	// Gemini's API has paths below /v1/models/, too: a model, a colon, a verb.
+	verbs: []string{
+		"generateContent", "streamGenerateContent", "batchGenerateContent", "generateAnswer", "countTokens",
+		"embedContent", "batchEmbedContents", "asyncBatchEmbedContent", "predict", "predictLongRunning",
+	},
+
+	// Every other event of a stream has content, but for chunks without any.
+	events: map[string]eventKind{
+		"ping":                        preamble,
+		"keepalive":                   preamble,
+		"response.created":            preamble,
+		"response.queued":             preamble,
+		"response.in_progress":        preamble,
+		"response.output_item.added":  preamble,
+		"response.content_part.added": preamble,
+		"response.completed":          terminal,
+		"response.incomplete":         terminal,
+		"image_generation.completed":  terminal,
+		"response.failed":             fault,
+		"error":                       fault,
+	},
+
+	usage: usageNames{
+		input:     []string{"prompt_tokens", "input_tokens"},
+		output:    []string{"completion_tokens", "output_tokens"},
+		cached:    []string{"prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"},
+		reasoning: []string{"completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"},
+	},
+
+	faults: openAIFaults,
+
+	refusal: func(r Refusal) any {
+		return openAIError{openAIErrorObject{r.Message, r.Type, orNull(r.Param), orNull(r.Code)}}
+	},
+	credential: func(secret string) (field, value string) { return "Authorization", "Bearer " + secret },
+})
+
+// openAIFaults are the errors of OpenAI and of providers that speak its
+// format. The first rule that matches holds.
+var openAIFaults = []faultRule{
+	// The prompt is longer than the model's window: OpenAI's code, the type of
+	// llama.cpp, the words of vLLM and of OpenAI's older models.
+	{words: []string{"context_length_exceeded", "exceed_context_size_error"}, is: policy.ContextLength},
+	{status: []int{400}, phrases: []string{"maximum context length"}, is: policy.ContextLength},
+	// One request with more tokens than the key may use in a minute. No wait
+	// helps it, and nobody else should wait for it.
+	{status: []int{429}, phrases: []string{"request too large"}, is: policy.ContextLength},
+
+	// The account has no credit left, or its plan's window is used up (Codex,
+	// with the instant in error.resets_at). DeepSeek and OpenRouter say 402.
+	{
+		words: []string{
+			"insufficient_quota", "quota_exceeded", "credit_balance_exhausted", "billing_hard_limit_reached",
+			"billing_not_active", "usage_limit_reached", "usage_not_included",
+		},
+		is: policy.QuotaExhausted,
+	},
+	{status: []int{402}, is: policy.QuotaExhausted},
+
+	// Our key: OpenAI's codes, the type of Anthropic and DeepSeek.
+	{
+		status: []int{401, 403},
+		words: []string{
+			"invalid_api_key", "authentication_error", "account_deactivated", "invalid_organization",
+			"mismatched_organization", "mismatched_project", "missing_scope",
+		},
+		is: policy.AuthFailed,
+	},
+	{status: []int{401, 403}, phrases: []string{"missing scopes"}, is: policy.AuthFailed},
+	// Some providers say 401 of a model that does not exist: the key is fine.
+	{status: []int{401, 403}, phrases: []string{"model"}, is: policy.ClientFault},
+	// OpenAI without a key, Azure, Fireworks.
+	{status: []int{401}, phrases: []string{"api key", "subscription key"}, is: policy.AuthFailed},
+	// A bare 401 may come from anything on the way. It is a failure, which the
+	// breaker answers and which heals by itself.
+	{status: []int{401}, is: policy.UpstreamError},
+	// So may a 403 without an error object, such as a firewall's page; and the
+	// region that is not served is our own.
+	{status: []int{403}, words: []string{"unsupported_country_region_territory"}, is: policy.UpstreamError},
+	{status: []int{403}, bare: true, is: policy.UpstreamError},
+
+	// Codes before statuses, since an event of a stream has no status.
+	{words: []string{"rate_limit_exceeded", "rate_limit_error", "too_many_requests"}, is: policy.RateLimited},
+	{
+		words: []string{"server_is_overloaded", "overloaded_error", "engine_overloaded_error", "slow_down", "service_unavailable_error"},
+		is:    policy.Overloaded,
+	},
+	{status: []int{inStream}, words: []string{"invalid_prompt", "invalid_request_error"}, is: policy.ClientFault},
+}
+
+// An openAIError is the body of an answer that is an error, and an event of a
+// stream.
+type openAIError struct {
+	Error openAIErrorObject `json:"error"`
+}
+
+type openAIErrorObject struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    *string `json:"code"`
+}
+
+// A responsesError is the ResponseErrorEvent of the Responses API.
+type responsesError struct {
+	Type           string  `json:"type"`
+	Code           *string `json:"code"`
+	Message        string  `json:"message"`
+	Param          *string `json:"param"`
+	SequenceNumber int     `json:"sequence_number"`
+}
+
+// orNull returns nil for the empty string.
+func orNull(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}

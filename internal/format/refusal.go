@@ -1,0 +1,88 @@
+package format
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// HeaderReason is the header that tells a refusal of Usher from an error of a
+// provider. Its value is the code of the refusal.
+const HeaderReason = "X-Usher-Reason"
+
+// A Refusal is an answer of Usher's own that is an error. Nothing of it comes
+// from a provider or a prompt.
+type Refusal struct {
+	// Status is the HTTP status.
+	Status int
+
+	// Type is the kind of error in the format's own words, Code the reason
+	// from a closed set, and Message a sentence for the caller.
+	Type, Code, Message string
+
+	// Param is the member of the request that is wrong, or empty.
+	Param string
+
+	// RetryAfter is how long the caller should wait, or 0 if that is unknown.
+	RetryAfter time.Duration
+
+	// ShouldRetry tells the SDKs, which else decide by the status, whether it
+	// is any use to try again. It may be nil.
+	ShouldRetry *bool
+}
+
+// WriteRefusal answers with r in the format of op. The caller is told to wait
+// in whole seconds, rounded up, and in milliseconds; the SDKs look at the
+// latter first.
+func (op *Operation) WriteRefusal(w http.ResponseWriter, r Refusal) {
+	h := w.Header()
+	h.Del("Content-Encoding")
+	h.Set(HeaderReason, r.Code)
+	if r.RetryAfter > 0 {
+		h.Set("Retry-After", strconv.FormatInt(units(r.RetryAfter, time.Second), 10))
+		h.Set("Retry-After-Ms", strconv.FormatInt(units(r.RetryAfter, time.Millisecond), 10))
+	}
+	if r.ShouldRetry != nil {
+		h.Set("X-Should-Retry", strconv.FormatBool(*r.ShouldRetry))
+	}
+	writeJSON(w, r.Status, op.shape().refusal(r))
+}
+
+// StreamError returns r as the event that tells an error inside a stream of op
+// that has begun. It may stand only between two events: see [Meter.InEvent].
+func (op *Operation) StreamError(r Refusal) []byte {
+	name, data := "", op.shape().refusal(r)
+	if op != nil && op.errorEvent != nil {
+		name, data = op.errorEvent(r)
+	}
+	var event []byte
+	if name != "" {
+		event = append(event, "event: "+name+"\n"...)
+	}
+	event = append(event, "data: "...)
+	event = append(event, encode(data)...)
+	return append(event, "\n\n"...)
+}
+
+// units returns d in whole units, rounded up.
+func units(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
+
+// writeJSON answers with v. An error of writing is that of a caller who left.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text := encode(v)
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	w.WriteHeader(status)
+	_, _ = w.Write(text)
+}
+
+// encode returns v, a value of this package's own types, as JSON in one line.
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // strings and numbers always have a text
+	}
+	return text
+}

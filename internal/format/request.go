@@ -1,0 +1,219 @@
+package format
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+)
+
+const (
+	// MaxModel is the greatest length of a model's name, in bytes.
+	MaxModel = 256
+
+	// maxTokens is the greatest number of tokens that is believed.
+	maxTokens = 1<<31 - 1
+)
+
+// A Body is what the body of a request says, as far as Usher must know.
+type Body struct {
+	// Model is the model that the caller asks for.
+	Model string
+
+	// Stream says whether the caller asks for a stream of events.
+	Stream bool
+
+	// InputTokens estimates the size of the prompt in tokens: one for every
+	// three bytes of the body, rounded up, and 1500 for each image that is
+	// embedded as a data URL in place of its bytes. Text in English has about
+	// four bytes a token, code three to four, Chinese three, so the estimate is
+	// meant to be too high. What the provider remembers (previous_response_id)
+	// is not in it.
+	InputTokens int64
+
+	// MaxOutputTokens is the limit of output that the caller asks for, or 0.
+	MaxOutputTokens int64
+
+	// Affinity stands for the session of the request, or is empty. It is a
+	// hash, because what it is made of (prompt_cache_key, conversation,
+	// safety_identifier, or user; the first that is given) may name a person.
+	// It does not tell callers apart.
+	Affinity string
+
+	start, end int // of the model's value in the body, with its quotes
+}
+
+// A BadRequest is the error of a body that cannot be served.
+type BadRequest struct {
+	// Message says what is wrong, for the caller. Param is the member that is
+	// wrong, or empty.
+	Message, Param string
+}
+
+// Error returns the message.
+func (e *BadRequest) Error() string { return e.Message }
+
+// Scan reads a body of op, which must be an [Inference]. The error is a
+// [*BadRequest]. It decodes nothing but the members that it needs.
+func (op *Operation) Scan(body []byte) (Body, error) {
+	if !json.Valid(body) { // gjson's own check has no limit of depth: it can exhaust the stack
+		return Body{}, &BadRequest{Message: "the request body is not valid JSON"}
+	}
+	object := view(body)
+	if !object.IsObject() {
+		return Body{}, &BadRequest{Message: "the request body is not a JSON object"}
+	}
+	found, err := op.request.members(object)
+	if err != nil {
+		return Body{}, err
+	}
+	b := Body{
+		Stream:          found.stream,
+		InputTokens:     inputTokens(body),
+		MaxOutputTokens: found.maxOutput.value,
+		Affinity:        opaque(found.affinity.value),
+		start:           found.model.Index,
+		end:             found.model.Index + len(found.model.Raw),
+	}
+	b.Model, err = op.request.modelName(found.model)
+	return b, err
+}
+
+// Splice returns body, which b was scanned from, with its model replaced by
+// the given one. Nothing else differs. If the model is the same, it is the
+// same slice, otherwise a new one.
+func (b Body) Splice(body []byte, model string) []byte {
+	if model == b.Model {
+		return body
+	}
+	out := make([]byte, 0, len(body)+len(model)+2)
+	out = append(out, body[:b.start]...)
+	out = gjson.AppendJSONString(out, model)
+	return append(out, body[b.end:]...)
+}
+
+// members are the values that matter, as they stand in the body.
+type members struct {
+	model     gjson.Result
+	stream    bool
+	maxOutput ranked[int64]
+	affinity  ranked[string]
+}
+
+// A ranked value comes from the best of several members. Rank 0 is no value;
+// otherwise a lower rank is better.
+type ranked[T any] struct {
+	value T
+	rank  int
+}
+
+func (r *ranked[T]) offer(value T, rank int) {
+	if r.rank == 0 || rank <= r.rank {
+		r.value, r.rank = value, rank
+	}
+}
+
+// members finds the members of a request.
+func (r *request) members(object gjson.Result) (found members, err error) {
+	object.ForEach(func(key, value gjson.Result) bool {
+		switch {
+		case strings.EqualFold(key.Str, r.model): // some providers ignore case
+			if found.model.Exists() || key.Str != r.model {
+				err = &BadRequest{fmt.Sprintf("the request must have one parameter %s, in this spelling", r.model), r.model}
+			}
+			found.model = value
+		case key.Str == r.stream:
+			found.stream = value.Type == gjson.True
+		default:
+			r.optional(key.Str, value, &found)
+		}
+		return true
+	})
+	return found, err
+}
+
+// optional looks at a member that a request may have.
+func (r *request) optional(name string, value gjson.Result, found *members) {
+	for i, key := range r.maxOutput {
+		if key == name && value.Type == gjson.Number {
+			found.maxOutput.offer(tokens(value), i+1)
+		}
+	}
+	for i, path := range r.affinity {
+		key, below, nested := strings.Cut(path, ".")
+		if key != name {
+			continue
+		}
+		v := value
+		if nested {
+			v = value.Get(below)
+		}
+		if v.Type == gjson.String && v.Str != "" {
+			found.affinity.offer(v.Str, i+1)
+		}
+	}
+}
+
+// modelName checks the model's value and copies it.
+func (r *request) modelName(value gjson.Result) (string, error) {
+	bad := func(format string, args ...any) error {
+		return &BadRequest{fmt.Sprintf(format, args...), r.model}
+	}
+	name := value.Str
+	switch {
+	case !value.Exists():
+		return "", bad("you must provide a %s parameter", r.model)
+	case value.Type != gjson.String:
+		return "", bad("the %s parameter must be a string", r.model)
+	case name == "":
+		return "", bad("the %s parameter must not be empty", r.model)
+	case len(name) > MaxModel:
+		return "", bad("the %s parameter is longer than %d bytes", r.model, MaxModel)
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return "", bad("the %s parameter has characters that no model's name has", r.model)
+	}
+	return strings.Clone(name), nil
+}
+
+// tokens returns a number of tokens within what is believed.
+func tokens(v gjson.Result) int64 {
+	return int64(min(max(v.Num, 0), maxTokens))
+}
+
+// opaque returns a short hash of s, or nothing of nothing.
+func opaque(s string) string {
+	if s == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:8])
+}
+
+const (
+	bytesPerToken  = 3
+	tokensPerImage = 1500
+)
+
+var imageURL = []byte(`"data:image/`)
+
+// inputTokens estimates the tokens of a request: see [Body.InputTokens].
+func inputTokens(body []byte) int64 {
+	size, images := len(body), 0
+	for {
+		i := bytes.Index(body, imageURL)
+		if i < 0 {
+			break
+		}
+		body = body[i+len(imageURL):]
+		length := max(bytes.IndexByte(body, '"'), 0)
+		body = body[length:]
+		size, images = size-length, images+1
+	}
+	return int64((size+bytesPerToken-1)/bytesPerToken + images*tokensPerImage)
+}
