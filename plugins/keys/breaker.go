@@ -1,0 +1,167 @@
+package keys
+
+import (
+	"slices"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// A Breaker is the part of a breaker that verdicts depend on. Its zero value
+// is closed.
+//
+// An open breaker blocks until an instant, and is half-open from then on: it
+// lets one probe pass at a time.
+type Breaker struct {
+	// Open is set from the failures that opened the breaker to the success
+	// that closes it.
+	Open bool
+
+	// Until is when the first probe may pass.
+	Until time.Time
+
+	// Probe is the ID of the request that probes, up to ProbeUntil.
+	Probe      string
+	ProbeUntil time.Time
+
+	// Failures is how many failures opened the breaker and keep it open, and
+	// Limit how many open one.
+	Failures, Limit int
+}
+
+// Details of the reasons that come from a breaker.
+const (
+	detailProbe    = "probe"
+	detailProbeDue = "probe_due"
+)
+
+func (b *Breaker) open() bool { return b != nil && b.Open }
+
+// blocks returns reason if the open breaker lets the request not pass.
+func (b *Breaker) blocks(now time.Time, request string, reason policy.Reason, detail string) policy.Why {
+	switch {
+	case now.Before(b.Until):
+		return policy.Why{Reason: reason, Detail: detail, Until: b.Until}
+	case now.Before(b.ProbeUntil) && b.Probe != request:
+		return policy.Why{Reason: reason, Detail: detailProbe, Until: b.ProbeUntil}
+	}
+	return policy.Why{}
+}
+
+// breaker is a Breaker with the memory that moves it.
+type breaker struct {
+	Breaker
+
+	// moved is when it last opened or closed. What began before is a
+	// straggler.
+	moved time.Time
+
+	// interval is how long the current opening lasts, before jitter.
+	interval time.Duration
+
+	// probed is when the probe was given away.
+	probed time.Time
+
+	// recent are the ends of the failures in a row, in order, while closed.
+	recent []time.Time
+
+	// success is when the latest success proved the key's health, while
+	// closed. Failures up to then do not count.
+	success time.Time
+}
+
+// An outcome is what the end of an attempt says to one breaker.
+type outcome int
+
+const (
+	neutral outcome = iota
+	success
+	failure
+)
+
+// An ending is how an attempt ended, with the times that tell it from others.
+type ending struct {
+	outcome outcome
+	request string
+
+	// began is when it was sent, proved when its first event came (or its
+	// end, without one), and ended when it ended.
+	began, proved, ended time.Time
+}
+
+// take gives the probe to a request.
+func (b *breaker) take(now time.Time, request string, c BreakerConfig) {
+	b.Probe, b.probed, b.ProbeUntil = request, now, now.Add(time.Duration(c.ProbeTimeout))
+}
+
+// held reports whether a probe was given away and has not come back.
+func (b *breaker) held() bool { return !b.probed.IsZero() }
+
+// giveBack ends the probe without a result.
+func (b *breaker) giveBack() {
+	b.Probe, b.probed, b.ProbeUntil = "", time.Time{}, time.Time{}
+}
+
+// end moves the breaker by the end of an attempt, and reports whether that
+// opened or closed it.
+func (b *breaker) end(e ending, c BreakerConfig) (moved bool) {
+	if b.Open {
+		return b.endWhileOpen(e, c)
+	}
+	switch e.outcome {
+	case success:
+		b.succeed(e.proved)
+	case failure:
+		return b.fail(e, c)
+	}
+	return false
+}
+
+func (b *breaker) endWhileOpen(e ending, c BreakerConfig) bool {
+	if e.outcome == success {
+		if e.began.Before(b.moved) {
+			return false
+		}
+		*b = breaker{moved: e.ended}
+		return true
+	}
+	if !b.held() || b.Probe != e.request || e.began.Before(b.probed) {
+		return false
+	}
+	b.giveBack()
+	if e.outcome == neutral {
+		return false
+	}
+	b.Failures++
+	b.openUntil(e, min(2*b.interval, time.Duration(c.OpenMax)))
+	return true
+}
+
+func (b *breaker) succeed(at time.Time) {
+	if at.After(b.success) {
+		b.success = at
+		b.recent = slices.DeleteFunc(b.recent, func(t time.Time) bool { return !t.After(at) })
+	}
+}
+
+func (b *breaker) fail(e ending, c BreakerConfig) bool {
+	if c.Failures == 0 || e.began.Before(b.moved) || !e.ended.After(b.success) {
+		return false
+	}
+	at, _ := slices.BinarySearchFunc(b.recent, e.ended, time.Time.Compare)
+	b.recent = slices.Insert(b.recent, at, e.ended)
+	oldest := b.recent[len(b.recent)-1].Add(-time.Duration(c.Window))
+	b.recent = slices.DeleteFunc(b.recent, func(t time.Time) bool { return t.Before(oldest) })
+	if len(b.recent) < c.Failures {
+		return false
+	}
+	*b = breaker{Breaker: Breaker{Open: true, Failures: len(b.recent), Limit: c.Failures}}
+	b.openUntil(e, time.Duration(c.Open))
+	return true
+}
+
+// openUntil opens the breaker for an interval from the end of the attempt on.
+func (b *breaker) openUntil(e ending, interval time.Duration) {
+	b.moved, b.interval = e.ended, interval
+	b.Until = e.ended.Add(jitter(interval, e.request))
+}

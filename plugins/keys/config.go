@@ -1,0 +1,138 @@
+package keys
+
+import (
+	"errors"
+	"time"
+
+	"github.com/usherproxy/usher/sdk"
+)
+
+// Config is what the operator writes in the block of the policy.
+type Config struct {
+	// Order is how candidates of equal priority are ranked. The default is
+	// weighted.
+	Order Order `json:"order"`
+
+	// Affinity keeps the requests of a session on one key as long as that key
+	// may serve them, in the order weighted. The default is true. Turn it off
+	// if a few long sessions make up most of the traffic.
+	Affinity bool `json:"affinity"`
+
+	// Breaker says when a failing key is left alone.
+	Breaker BreakerConfig `json:"breaker"`
+
+	// Cooldown is how long a candidate is left alone after a rate limit that
+	// does not say when to come back. The default is 10s.
+	Cooldown sdk.Duration `json:"cooldown"`
+
+	// CooldownMax is the longest cooldown after a rate limit. The default is
+	// 5m. Raise it if a provider bans keys that come back too early.
+	CooldownMax sdk.Duration `json:"cooldown_max"`
+
+	// QuotaRetry is how long a key is left alone after a used-up quota that
+	// does not say when it resets. The default is 10m.
+	QuotaRetry sdk.Duration `json:"quota_retry"`
+
+	// InvalidRetry is how long a key that its provider refused is left alone
+	// at first. The default is 1m.
+	InvalidRetry sdk.Duration `json:"invalid_retry"`
+
+	// InvalidRetryMax is how long it is left alone at most: each refusal
+	// doubles the time. The default is 10m.
+	InvalidRetryMax sdk.Duration `json:"invalid_retry_max"`
+}
+
+// BreakerConfig says when a failing key is left alone, and for how long.
+type BreakerConfig struct {
+	// Failures in a row open the breaker. The default is 5; 0 turns the
+	// breaker off.
+	Failures int `json:"failures"`
+
+	// Window is the time within which they must lie. The default is 1m.
+	Window sdk.Duration `json:"window"`
+
+	// Open is how long the breaker stays open at first. The default is 10s.
+	Open sdk.Duration `json:"open"`
+
+	// OpenMax is how long it stays open at most: each failed probe doubles
+	// the time. The default is 5m.
+	OpenMax sdk.Duration `json:"open_max"`
+
+	// ProbeTimeout is when the next probe passes although the last one has
+	// not ended. The default is 30s. Raise it if requests take longer than
+	// that before their first event.
+	ProbeTimeout sdk.Duration `json:"probe_timeout"`
+}
+
+// DefaultConfig returns the configuration of an empty block.
+func DefaultConfig() Config {
+	return Config{
+		Order:    Weighted,
+		Affinity: true,
+		Breaker: BreakerConfig{
+			Failures:     5,
+			Window:       sdk.Duration(time.Minute),
+			Open:         sdk.Duration(10 * time.Second),
+			OpenMax:      sdk.Duration(5 * time.Minute),
+			ProbeTimeout: sdk.Duration(30 * time.Second),
+		},
+		Cooldown:        sdk.Duration(10 * time.Second),
+		CooldownMax:     sdk.Duration(5 * time.Minute),
+		QuotaRetry:      sdk.Duration(10 * time.Minute),
+		InvalidRetry:    sdk.Duration(time.Minute),
+		InvalidRetryMax: sdk.Duration(10 * time.Minute),
+	}
+}
+
+// maxFailures bounds what a breaker remembers.
+const maxFailures = 1000
+
+// Validate reports all options that make no sense.
+func (c Config) Validate() error {
+	errs := []error{
+		positive("breaker.window", c.Breaker.Window),
+		positive("breaker.open", c.Breaker.Open),
+		positive("breaker.probe_timeout", c.Breaker.ProbeTimeout),
+		positive("cooldown", c.Cooldown),
+		positive("quota_retry", c.QuotaRetry),
+		positive("invalid_retry", c.InvalidRetry),
+	}
+	if !c.Order.Valid() {
+		errs = append(errs, sdk.OptionError("order", "is %q, want one of %v", c.Order, Orders()))
+	}
+	if c.Breaker.Failures < 0 || c.Breaker.Failures > maxFailures {
+		errs = append(errs, sdk.OptionError("breaker.failures", "is %d, want 0 to %d", c.Breaker.Failures, maxFailures))
+	}
+	if time.Duration(c.Breaker.Window) > retention {
+		errs = append(errs, sdk.OptionError("breaker.window", "is %v, want at most %v", c.Breaker.Window, retention))
+	}
+	if c.Breaker.OpenMax < c.Breaker.Open {
+		errs = append(errs, sdk.OptionError("breaker.open_max", "is %v, less than open (%v)", c.Breaker.OpenMax, c.Breaker.Open))
+	}
+	if c.CooldownMax < c.Cooldown {
+		errs = append(errs, sdk.OptionError("cooldown_max", "is %v, less than cooldown (%v)", c.CooldownMax, c.Cooldown))
+	}
+	if c.InvalidRetryMax < c.InvalidRetry {
+		errs = append(errs, sdk.OptionError("invalid_retry_max", "is %v, less than invalid_retry (%v)", c.InvalidRetryMax, c.InvalidRetry))
+	}
+	return errors.Join(errs...)
+}
+
+func positive(option string, d sdk.Duration) error {
+	if d <= 0 {
+		return sdk.OptionError(option, "is %v, want more than 0s", d)
+	}
+	return nil
+}
+
+// credential returns the numbers of the breakers that guard against refused
+// keys: the first refusal opens them.
+func (c Config) credential() BreakerConfig {
+	return BreakerConfig{
+		Failures:     1,
+		Window:       sdk.Duration(retention),
+		Open:         c.InvalidRetry,
+		OpenMax:      c.InvalidRetryMax,
+		ProbeTimeout: c.Breaker.ProbeTimeout,
+	}
+}
