@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,70 +56,153 @@ func (d *Duration) UnmarshalText(text []byte) error {
 }
 
 // decode returns raw, a JSON object, decoded over a deep copy of defaults, and
-// all that is wrong with it.
+// all that is wrong with it. Blocks are decoded over the default block, lists
+// replace the default list.
 func decode[C any](defaults C, raw json.RawMessage) (C, []Diagnostic) {
 	var config C
+	options, err := object(raw)
+	if err != nil {
+		return config, diagnose(fmt.Errorf("configuration is not a JSON object: %w", err))
+	}
 	copied, err := json.Marshal(defaults)
 	if err == nil {
-		err = json.Unmarshal(copied, &config)
+		err = decodeDefaults(&config, copied, options)
 	}
 	if err != nil {
 		return config, diagnose(fmt.Errorf("copy defaults: %w", err))
 	}
-	var options map[string]json.RawMessage
-	if len(raw) > 0 {
-		if err := json.Unmarshal(raw, &options); err != nil {
-			return config, diagnose(fmt.Errorf("configuration is not a JSON object: %w", err))
-		}
-	}
 	var diagnostics []Diagnostic
 	for _, name := range slices.Sorted(maps.Keys(options)) {
-		if err := decodeOption(&config, name, options[name]); err != nil {
-			diagnostics = append(diagnostics, Diagnostic{name, optionMessage(config, name, err)})
+		if d, ok := decodeOption(&config, name, options[name]); !ok {
+			diagnostics = append(diagnostics, d)
 		}
 	}
 	if v, ok := any(&config).(interface{ Validate() error }); ok && len(diagnostics) == 0 {
-		diagnostics = diagnose(v.Validate())
+		diagnostics = diagnose(callValidate(v))
 	}
 	return config, diagnostics
 }
 
-func decodeOption(config any, name string, value json.RawMessage) error {
-	object, err := json.Marshal(map[string]json.RawMessage{name: value})
+func callValidate(v interface{ Validate() error }) (err error) {
+	defer recoverTo(&err)
+	return v.Validate()
+}
+
+// decodeDefaults decodes those defaults that options do not set into config,
+// and completes options with the defaults below them. A field is decoded only
+// once: encoding/json would leave parts of the old value in the new one.
+func decodeDefaults(config any, defaults json.RawMessage, options map[string]json.RawMessage) error {
+	rest, err := object(defaults)
 	if err != nil {
 		return err
 	}
-	dec := json.NewDecoder(bytes.NewReader(object))
-	dec.DisallowUnknownFields()
-	return dec.Decode(config)
+	for name, value := range options {
+		if string(value) == "null" {
+			delete(options, name)
+			continue
+		}
+		options[name] = merge(rest[name], value)
+		delete(rest, name)
+	}
+	left, err := json.Marshal(rest)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(left, config)
 }
 
-// optionMessage says what a decoding error means to the writer of the
+// merge returns value completed with what a default says below it.
+func merge(preset, value json.RawMessage) json.RawMessage {
+	under, err := object(preset)
+	over, err2 := object(value)
+	if err != nil || err2 != nil || under == nil || over == nil {
+		return value
+	}
+	for name, v := range over {
+		if string(v) != "null" {
+			under[name] = merge(under[name], v)
+		}
+	}
+	merged, err := json.Marshal(under)
+	if err != nil {
+		return value
+	}
+	return merged
+}
+
+// object returns the members of a JSON object, which may be absent.
+func object(raw json.RawMessage) (members map[string]json.RawMessage, err error) {
+	if len(raw) > 0 {
+		err = json.Unmarshal(raw, &members)
+	}
+	return members, err
+}
+
+// decodeOption decodes one option into config, a pointer.
+func decodeOption(config any, name string, value json.RawMessage) (Diagnostic, bool) {
+	known, closed := optionNames(reflect.TypeOf(config))
+	if closed && !slices.Contains(known, name) { // encoding/json would ignore its case
+		return Diagnostic{name, "no such option; there are: " + strings.Join(known, ", ")}, false
+	}
+	one, err := json.Marshal(map[string]json.RawMessage{name: value})
+	if err == nil {
+		dec := json.NewDecoder(bytes.NewReader(one))
+		dec.DisallowUnknownFields()
+		err = dec.Decode(config)
+	}
+	if err == nil {
+		return Diagnostic{}, true
+	}
+	return optionDiagnostic(name, err), false
+}
+
+// optionDiagnostic says what a decoding error means to the writer of the
 // configuration.
-func optionMessage(config any, name string, err error) string {
+func optionDiagnostic(name string, err error) Diagnostic {
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		if field == fmt.Sprintf("%q", name) {
-			return "no such option; there are: " + strings.Join(optionNames(config), ", ")
-		}
-		return "no such option " + field
+		return Diagnostic{name, "no such option " + field}
 	}
-	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Sprintf("wants %s, not a %s", typeWord(e.Type), e.Value)
+	e, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	if !ok {
+		return Diagnostic{name, err.Error()}
 	}
-	return err.Error()
+	if strings.HasPrefix(e.Field, name+".") {
+		name = e.Field
+	}
+	return Diagnostic{name, fmt.Sprintf("wants %s, not %s", typeWord(e.Type), valueWord(e.Value))}
 }
 
-func optionNames(config any) []string {
-	var names []string
-	t := reflect.TypeOf(config)
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name != "" && name != "-" {
-			names = append(names, name)
+// optionNames returns the names of the options of a configuration of type t,
+// unless it takes any name because it is no struct.
+func optionNames(t reflect.Type) (names []string, closed bool) {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, false
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if !f.IsExported() || f.Tag.Get("json") == "-" || f.Anonymous && name == "" {
+			continue
 		}
+		names = append(names, cmp.Or(name, f.Name))
 	}
 	slices.Sort(names)
-	return names
+	return names, true
+}
+
+// valueWord says what was found where a typeWord was wanted.
+func valueWord(value string) string {
+	switch value {
+	case "array":
+		return "a list"
+	case "object":
+		return "a block"
+	case "bool":
+		return "true or false"
+	}
+	return "a " + value
 }
 
 func typeWord(t reflect.Type) string {
@@ -140,14 +224,14 @@ func typeWord(t reflect.Type) string {
 	return "a whole number"
 }
 
-// diagnose takes a joined error apart.
+// diagnose takes an error of [errors.Join] apart.
 func diagnose(err error) []Diagnostic {
 	if err == nil {
 		return nil
 	}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+	if several, ok := err.(interface{ Unwrap() []error }); ok && errors.Join(several.Unwrap()...).Error() == err.Error() {
 		var all []Diagnostic
-		for _, e := range joined.Unwrap() {
+		for _, e := range several.Unwrap() {
 			all = append(all, diagnose(e)...)
 		}
 		return all
