@@ -3,6 +3,7 @@ package keys_test
 import (
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -173,11 +174,11 @@ func TestContextEstimateOnlyPrefers(t *testing.T) {
 	s.candidate("small").ContextTokens = 100
 	s.candidate("large").ContextTokens = 1000
 	ask := func(tokens int64) string {
-		var got string
+		var got strings.Builder
 		for _, v := range s.ask(policy.Request{ID: s.newID(), InputTokens: tokens}) {
-			got += s.candidate(v.Candidate).Key + " " + describe(v.Status, v.Why) + "; "
+			got.WriteString(s.candidate(v.Candidate).Key + " " + describe(v.Status, v.Why) + "; ")
 		}
-		return got
+		return got.String()
 	}
 	for _, c := range []struct {
 		tokens int64
