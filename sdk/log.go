@@ -3,7 +3,9 @@ package sdk
 import (
 	"io"
 	"log/slog"
-	"time"
+	"strings"
+
+	"github.com/hashicorp/go-hclog"
 )
 
 // newLogger returns a logger whose lines the host reads back with their level,
@@ -15,18 +17,26 @@ func newLogger(w io.Writer) *slog.Logger {
 			if len(groups) > 0 {
 				return a
 			}
-			switch a.Key {
-			case slog.TimeKey:
-				return slog.String("@timestamp", a.Value.Time().Format(time.RFC3339Nano))
-			case slog.LevelKey:
-				level, _ := a.Value.Any().(slog.Level)
-				return slog.String("@level", hclogLevel(level))
-			case slog.MessageKey:
-				return slog.String("@message", a.Value.String())
-			}
-			return a
+			return hclogAttr(a)
 		},
 	}))
+}
+
+// hclogAttr renames what slog adds to each line. A field of a policy may have
+// the same name as one of slog's, or of hclog's, which the host expects to be
+// strings.
+func hclogAttr(a slog.Attr) slog.Attr {
+	level, isLevel := a.Value.Any().(slog.Level)
+	switch {
+	case a.Key == slog.TimeKey && a.Value.Kind() == slog.KindTime:
+		return slog.String("@timestamp", a.Value.Time().Format(hclog.TimeFormatJSON))
+	case a.Key == slog.LevelKey && isLevel:
+		return slog.String("@level", hclogLevel(level))
+	case a.Key == slog.MessageKey:
+		return slog.String("@message", a.Value.String())
+	}
+	a.Key = strings.TrimLeft(a.Key, "@")
+	return a
 }
 
 func hclogLevel(l slog.Level) string {

@@ -1,0 +1,4 @@
+package sdk
+
+// NewLogger is the logger of a plugin process.
+var NewLogger = newLogger
