@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/internal/policypb"
@@ -23,11 +24,11 @@ type Catalog struct {
 	index map[string]int // by candidate ID
 }
 
-// NewCatalog returns the catalog of candidates, whose IDs must be distinct. It
-// keeps the slice. What changes with every request, such as the load, is not
-// part of a catalog.
+// NewCatalog returns the catalog of candidates, whose IDs must be distinct. What
+// changes with every request, which is the load and how much of a scope is
+// used, is not part of it.
 func NewCatalog(candidates []policy.Candidate) (*Catalog, error) {
-	c := &Catalog{Candidates: candidates, index: make(map[string]int, len(candidates))}
+	c := &Catalog{Candidates: make([]policy.Candidate, len(candidates)), index: make(map[string]int, len(candidates))}
 	sum := sha256.New()
 	enc := json.NewEncoder(sum)
 	for i, cand := range candidates {
@@ -35,13 +36,23 @@ func NewCatalog(candidates []policy.Candidate) (*Catalog, error) {
 			return nil, fmt.Errorf("two candidates with the ID %q", cand.ID)
 		}
 		c.index[cand.ID] = i
-		cand.Load = policy.Load{}
-		if err := enc.Encode(cand); err != nil {
+		c.Candidates[i] = unchanging(cand)
+		if err := enc.Encode(c.Candidates[i]); err != nil {
 			return nil, fmt.Errorf("hash candidate %q: %w", cand.ID, err)
 		}
 	}
 	c.Name = hex.EncodeToString(sum.Sum(nil)[:8])
 	return c, nil
+}
+
+// unchanging returns the part of c that is the same for all requests.
+func unchanging(c policy.Candidate) policy.Candidate {
+	c.Load = policy.Load{}
+	c.Scopes = slices.Clone(c.Scopes)
+	for i := range c.Scopes {
+		c.Scopes[i].Used = 0
+	}
+	return c
 }
 
 func (c *Catalog) refs(candidates []policy.Candidate) ([]*policypb.CandidateRef, error) {

@@ -47,18 +47,7 @@ type remote struct {
 
 // catalog returns the catalog of candidates that the plugin has.
 func (r *remote) catalog(ctx context.Context, candidates []policy.Candidate) (*Catalog, error) {
-	fixed := make([]policy.Candidate, len(candidates))
-	for i, c := range candidates {
-		c.Load = policy.Load{}
-		scopes := make([]policy.Scope, len(c.Scopes))
-		copy(scopes, c.Scopes)
-		for j := range scopes {
-			scopes[j].Used = 0
-		}
-		c.Scopes = scopes
-		fixed[i] = c
-	}
-	catalog, err := NewCatalog(fixed)
+	catalog, err := NewCatalog(candidates)
 	if err != nil {
 		return nil, err
 	}

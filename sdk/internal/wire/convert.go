@@ -2,6 +2,7 @@ package wire
 
 import (
 	"net/http"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -15,17 +16,17 @@ import (
 func RequestToProto(r *policy.Request) *policypb.Request {
 	return &policypb.Request{
 		Id:              r.ID,
-		Format:          r.Format,
-		Operation:       r.Operation,
-		Model:           r.Model,
+		Format:          Text(r.Format),
+		Operation:       Text(r.Operation),
+		Model:           Text(r.Model),
 		Stream:          r.Stream,
-		Caller:          r.Caller.ID,
-		Group:           r.Caller.Group,
+		Caller:          Text(r.Caller.ID),
+		Group:           Text(r.Caller.Group),
 		Priority:        int64(r.Priority),
 		Arrival:         r.Arrival,
 		InputTokens:     r.InputTokens,
 		MaxOutputTokens: r.MaxOutputTokens,
-		Affinity:        r.Affinity,
+		Affinity:        Text(r.Affinity),
 		ReceivedAt:      timeToProto(r.ReceivedAt),
 		Deadline:        timeToProto(r.Deadline),
 		Scopes:          scopesToProto(r.Scopes),
@@ -56,8 +57,16 @@ func RequestFromProto(r *policypb.Request) *policy.Request {
 	}
 }
 
-// CandidateToProto translates c without its load.
+// Text returns s as protobuf wants it. A caller may send any bytes in a header
+// or as the name of a model, and that must not fail the call.
+func Text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+// CandidateToProto translates c without what changes about it.
 func CandidateToProto(c policy.Candidate) *policypb.Candidate {
+	scopes := scopesToProto(c.Scopes)
+	for _, s := range scopes {
+		s.Used = 0 // a reference leaves out what is 0
+	}
 	return &policypb.Candidate{
 		Id:            c.ID,
 		Provider:      c.Provider,
@@ -68,7 +77,7 @@ func CandidateToProto(c policy.Candidate) *policypb.Candidate {
 		Disabled:      c.Disabled,
 		ContextTokens: c.ContextTokens,
 		Labels:        c.Labels,
-		Scopes:        scopesToProto(c.Scopes),
+		Scopes:        scopes,
 	}
 }
 
@@ -230,7 +239,7 @@ func scopesToProto(scopes []policy.Scope) []*policypb.Scope {
 	}
 	out := make([]*policypb.Scope, len(scopes))
 	for i, s := range scopes {
-		out[i] = &policypb.Scope{Id: s.ID, Kind: kindToProto[s.Kind], Limit: s.Limit, Used: s.Used}
+		out[i] = &policypb.Scope{Id: Text(s.ID), Kind: kindToProto[s.Kind], Limit: s.Limit, Used: s.Used}
 		if s.Window != 0 {
 			out[i].Window = durationpb.New(s.Window)
 		}
@@ -258,7 +267,11 @@ func scopesFromProto(scopes []*policypb.Scope) []policy.Scope {
 func headerToProto(h http.Header) []*policypb.Header {
 	var out []*policypb.Header
 	for name, values := range h {
-		out = append(out, &policypb.Header{Name: name, Values: values})
+		h := &policypb.Header{Name: Text(name), Values: make([]string, len(values))}
+		for i, v := range values {
+			h.Values[i] = Text(v)
+		}
+		out = append(out, h)
 	}
 	return out
 }

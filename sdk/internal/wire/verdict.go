@@ -35,7 +35,7 @@ func VerdictsToProto(vs []policy.Verdict, index func(id string) (int, bool)) ([]
 			Index:    uint32(n),
 			Status:   statusToProto[v.Status],
 			Reason:   string(v.Reason),
-			Detail:   v.Detail,
+			Detail:   Text(v.Detail),
 			Observed: v.Observed,
 			Limit:    v.Limit,
 			Until:    timeToProto(v.Until),
@@ -68,10 +68,15 @@ func VerdictsFromProto(vs []*policypb.Verdict, catalog []policy.Candidate) ([]po
 
 // RejectionToProto translates r.
 func RejectionToProto(r *policy.Rejection) *policypb.Rejected {
-	return &policypb.Rejected{Reason: string(r.Reason), RetryAfter: durationpb.New(r.RetryAfter)}
+	return &policypb.Rejected{Reason: Text(string(r.Reason)), RetryAfter: durationpb.New(r.RetryAfter)}
 }
 
-// RejectionFromProto translates r.
+// RejectionFromProto translates r. A reason outside of the closed set becomes
+// [policy.ReasonPolicy], since it is a rejection for whatever reason.
 func RejectionFromProto(r *policypb.Rejected) *policy.Rejection {
-	return &policy.Rejection{Reason: policy.Reason(r.GetReason()), RetryAfter: r.GetRetryAfter().AsDuration()}
+	reason := policy.Reason(r.GetReason())
+	if !reason.Valid() {
+		reason = policy.ReasonPolicy
+	}
+	return &policy.Rejection{Reason: reason, RetryAfter: max(r.GetRetryAfter().AsDuration(), 0)}
 }
