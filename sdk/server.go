@@ -25,6 +25,8 @@ type server struct {
 	definitions   []Definition
 	ctx           context.Context // ends when the process is about to end
 
+	configuring sync.Mutex // held by Configure, which may take long
+
 	mu        sync.RWMutex // guards the maps
 	instances map[string]*instance
 	catalogs  map[string][]policy.Candidate
@@ -68,20 +70,23 @@ func (s *server) Configure(_ context.Context, req *policypb.ConfigureRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	s.configuring.Lock()
+	defer s.configuring.Unlock()
+	in, err := s.instance(req.GetInstance())
+	if err == nil { // it exists already
+		return &policypb.ConfigureResponse{Kinds: in.kinds()}, nil
+	}
+	policies, diagnostics := s.build(d, req.GetConfigJson())
+	if len(diagnostics) > 0 {
+		return &policypb.ConfigureResponse{Diagnostics: diagnosticsToProto(diagnostics)}, nil
+	}
+	in = &instance{name: d.name, policies: policies}
+	if policies.Admission != nil {
+		in.tickets = newTicketTable(policies.Admission)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	in, ok := s.instances[req.GetInstance()]
-	if !ok {
-		policies, diagnostics := s.build(d, req.GetConfigJson())
-		if len(diagnostics) > 0 {
-			return &policypb.ConfigureResponse{Diagnostics: diagnosticsToProto(diagnostics)}, nil
-		}
-		in = &instance{name: d.name, policies: policies}
-		if policies.Admission != nil {
-			in.tickets = newTicketTable(policies.Admission)
-		}
-		s.instances[req.GetInstance()] = in
-	}
+	s.instances[req.GetInstance()] = in
 	return &policypb.ConfigureResponse{Kinds: in.kinds()}, nil
 }
 
@@ -136,34 +141,31 @@ func (s *server) SyncCatalog(_ context.Context, req *policypb.SyncCatalogRequest
 }
 
 func (s *server) Observe(ctx context.Context, req *policypb.ObserveRequest) (*policypb.ObserveResponse, error) {
+	var results []policy.AttemptResult // all of them, before anybody hears of one
+	for _, r := range req.GetResults() {
+		catalog, err := s.catalog(r.GetCatalog())
+		if err != nil {
+			return nil, err
+		}
+		if c, ok := wire.CandidateFromRef(catalog, &policypb.CandidateRef{Index: r.GetIndex()}); ok {
+			results = append(results, wire.ResultFromProto(c, r))
+		}
+	}
 	for _, name := range req.GetInstances() {
 		in, err := s.instance(name)
 		if err != nil || in.policies.Observer == nil {
 			continue // it was drained meanwhile
 		}
-		for _, r := range req.GetResults() {
-			catalog, err := s.catalog(r.GetCatalog())
-			if err != nil {
-				return nil, err
-			}
-			c, ok := wire.CandidateFromRef(catalog, &policypb.CandidateRef{Index: r.GetIndex()})
-			if !ok {
-				continue
-			}
-			observe(ctx, in.policies.Observer, wire.ResultFromProto(c, r))
+		for _, r := range results {
+			observe(ctx, in.policies.Observer, r)
 		}
 	}
 	return &policypb.ObserveResponse{}, nil
 }
 
 func observe(ctx context.Context, o policy.Observer, res policy.AttemptResult) {
-	var err error
-	defer func() {
-		if err != nil {
-			slog.ErrorContext(ctx, "observe attempt", "error", err)
-		}
-	}()
-	defer recoverTo(&err)
+	var panicked error // was logged
+	defer recoverTo(&panicked)
 	o.Observe(ctx, res)
 }
 
@@ -223,7 +225,7 @@ func (s *server) catalog(name string) ([]policy.Candidate, error) {
 func diagnosticsToProto(ds []Diagnostic) []*policypb.Diagnostic {
 	out := make([]*policypb.Diagnostic, len(ds))
 	for i, d := range ds {
-		out[i] = &policypb.Diagnostic{Option: d.Option, Message: d.Message}
+		out[i] = &policypb.Diagnostic{Option: wire.Text(d.Option), Message: wire.Text(d.Message)}
 	}
 	return out
 }

@@ -127,7 +127,7 @@ func (a *admission) answer(position int, settled bool) *policypb.Admission {
 	if r, ok := errors.AsType[*policy.Rejection](a.err); ok {
 		return &policypb.Admission{Result: &policypb.Admission_Rejected{Rejected: wire.RejectionToProto(r)}}
 	}
-	return &policypb.Admission{Result: &policypb.Admission_Error{Error: a.err.Error()}}
+	return &policypb.Admission{Result: &policypb.Admission_Error{Error: wire.Text(a.err.Error())}}
 }
 
 func (s *server) Cancel(ctx context.Context, req *policypb.CancelRequest) (*policypb.CancelResponse, error) {
@@ -232,7 +232,7 @@ func selectOne(ctx context.Context, in *instance, tc *policypb.TraceContext, req
 	endSpan(span, err)
 	out := &policypb.Selection{Duration: durationpb.New(time.Since(began))}
 	if err != nil {
-		out.Error = err.Error()
+		out.Error = wire.Text(err.Error())
 		return out
 	}
 	out.Verdicts, _ = wire.VerdictsToProto(selection.Verdicts, func(id string) (int, bool) {
