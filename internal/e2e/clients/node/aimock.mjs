@@ -1,0 +1,57 @@
+// Starts @copilotkit/aimock, a mock provider that was not written here, with
+// the answers that the end-to-end tests expect, and a second port that tells
+// what reached it:
+//
+//   GET /wire?tag=T   the requests whose body has "#tag=T", in order of arrival:
+//                     [{url, headers, bodySHA256, status, finished, done}]
+//
+// It prints one line of JSON, {"url", "wire"}, once it serves.
+import { createHash } from "node:crypto";
+import http from "node:http";
+import { createServer } from "@copilotkit/aimock";
+
+const HELLO = "Hello from the upstream.";
+const USAGE = { prompt_tokens: 11, completion_tokens: 17, total_tokens: 28, input_tokens: 11, output_tokens: 17 };
+const call = { name: "get_weather", arguments: JSON.stringify({ city: "Paris" }), id: "call_1" };
+
+const fixtures = [
+  { match: { userMessage: "say:tools", hasToolResult: false }, response: { toolCalls: [call], usage: USAGE } },
+  { match: { userMessage: "say:tools", hasToolResult: true }, response: { content: "It is 21 C in Paris.", usage: USAGE } },
+  { match: { predicate: (r) => !r._endpointType || r._endpointType === "chat" }, response: { content: HELLO, usage: USAGE } },
+];
+
+const mock = await createServer(fixtures, { port: 0, host: "127.0.0.1", logLevel: "silent", chunkSize: 6 });
+
+const wire = [];
+const emit = mock.server.emit.bind(mock.server);
+mock.server.emit = (event, ...args) => {
+  if (event === "request") watch(...args);
+  return emit(event, ...args);
+};
+
+/** Records a request: aimock itself must not notice, so its body is read as it passes. */
+function watch(req, res) {
+  const record = { url: req.url, headers: { ...req.headers }, done: false };
+  const parts = [];
+  wire.push(record);
+  const push = req.push.bind(req);
+  req.push = (chunk, ...rest) => {
+    if (chunk) parts.push(chunk);
+    else {
+      const body = Buffer.concat(parts);
+      record.bodySHA256 = createHash("sha256").update(body).digest("hex");
+      record.tag = /#tag=([\w.-]+)/.exec(body.toString())?.[1];
+    }
+    return push(chunk, ...rest);
+  };
+  res.on("close", () => Object.assign(record, { status: res.statusCode, finished: res.writableFinished, done: true }));
+}
+
+const admin = http.createServer((req, res) => {
+  const tag = new URL(req.url, "http://localhost").searchParams.get("tag");
+  res.setHeader("content-type", "application/json");
+  res.end(JSON.stringify(wire.filter((r) => r.tag === tag)));
+});
+admin.listen(0, "127.0.0.1", () => {
+  console.log(JSON.stringify({ url: mock.url, wire: `http://127.0.0.1:${admin.address().port}` }));
+});
