@@ -31,6 +31,8 @@ var denials = map[policy.Reason]cause{
 	policy.ReasonCooldown:          {429, rateLimit, "all keys that can serve this model are cooling down", false},
 	policy.ReasonProviderQuota:     {429, rateLimit, "the budget of the provider is used up", false},
 	policy.ReasonAccountQuota:      {429, rateLimit, "all keys that can serve this model have used up their quota", false},
+	policy.ReasonCircuitOpen:       {503, serverError, "all keys that can serve this model have failed lately and rest", false},
+	policy.ReasonAccountInvalid:    {503, serverError, "no key that can serve this model is accepted by its provider", true},
 	policy.ReasonStoreUnavailable:  {503, serverError, "the store that keeps the limits cannot be reached", false},
 	policy.ReasonPluginUnavailable: {503, serverError, "a policy that decides about this request does not answer", false},
 	policy.ReasonNoCandidate:       {503, serverError, "no key can serve this model now", true},

@@ -95,6 +95,8 @@ func TestRefusalsKeepTheirContract(t *testing.T) {
 		"queue full for a while":    {format.Denied(policy.ReasonQueueFull, time.Minute), 429, "queue_full", time.Minute, true},
 		"queue timeout":             {format.Denied(policy.ReasonQueueTimeout, 0), 429, "queue_timeout", time.Second, true},
 		"all cooling":               {format.Denied(policy.ReasonCooldown, 3*time.Second), 429, "cooldown", 3 * time.Second, true},
+		"all failing":               {format.Denied(policy.ReasonCircuitOpen, 9*time.Second), 503, "circuit_open", 9 * time.Second, true},
+		"all refused":               {format.Denied(policy.ReasonAccountInvalid, time.Minute), 503, "account_invalid", time.Minute, true},
 		"requests a minute used up": {format.Denied(policy.ReasonKeyRequests, 0), 429, "key_requests", time.Second, true},
 		"store unavailable":         {format.Denied(policy.ReasonStoreUnavailable, 0), 503, "store_unavailable", time.Second, true},
 		"plugin unavailable":        {format.Denied(policy.ReasonPluginUnavailable, 0), 503, "plugin_unavailable", time.Second, true},
