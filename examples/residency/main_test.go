@@ -1,0 +1,15 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/usherproxy/usher/sdk"
+	"github.com/usherproxy/usher/sdk/policytest"
+)
+
+func TestKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	policytest.TestDefinition(t, func() sdk.Definition {
+		return sdk.Define("residency", config{Group: "eu", Region: "eu"}, build)
+	}, `{}`, `{"group": "research", "region": "us"}`)
+}
