@@ -2,6 +2,8 @@ package sdk_test
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -13,7 +15,15 @@ import (
 	"github.com/usherproxy/usher/sdk/policytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if err := removeTestplugin(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		os.Exit(code)
+	}))
+}
 
 // patience is how long a test waits for what should come at once.
 const patience = 30 * time.Second

@@ -43,11 +43,14 @@ func ServeAll(name string, definitions ...Definition) {
 	flush, err := startTracing(ctx, name, version)
 	if err != nil {
 		log.Error("traces are not exported", "error", err) // and everything else works
-		flush = func(context.Context) error { return nil }
 	}
 	s := newServer(ctx, name, version, definitions)
 	end := sync.OnceFunc(func() { s.end(stop, flush) })
-	watchLifeline(func() { end(); os.Exit(1) })
+	watchLifeline(func() {
+		time.AfterFunc(exitTimeout, func() { os.Exit(1) }) // whatever a policy does
+		end()
+		os.Exit(1)
+	})
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  wire.Handshake,
 		VersionedPlugins: map[int]plugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: &ServerPlugin{server: s}}},

@@ -15,6 +15,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/internal/policypb"
@@ -22,24 +23,34 @@ import (
 
 const scopeName = "github.com/usherproxy/usher/sdk"
 
-// startTracing makes the global tracer provider export to where the OTEL_*
-// environment points. It exports nothing if that names no endpoint. The
-// returned function flushes and ends it.
-func startTracing(ctx context.Context, name, version string) (func(context.Context) error, error) {
+// NewTracerProvider returns a provider that exports spans in batches to where
+// the OTEL_* environment points, under a service name that OTEL_SERVICE_NAME
+// overrides. It returns nil if the environment does not ask for an exporter. A
+// collector that cannot be reached costs nothing but the spans.
+func NewTracerProvider(ctx context.Context, service, version string) (*sdktrace.TracerProvider, error) {
 	if !tracingWanted(os.Getenv) {
-		return func(context.Context) error { return nil }, nil
+		return nil, nil
 	}
 	exporter, err := autoexport.NewSpanExporter(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("create trace exporter: %w", err)
 	}
 	res, err := resource.New(ctx,
-		resource.WithAttributes(semconv.ServiceName("usher-plugin-"+name), semconv.ServiceVersion(version)),
+		resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version)),
 		resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
 		return nil, fmt.Errorf("describe trace resource: %w", err)
 	}
-	provider := sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res))
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
+}
+
+// startTracing makes [NewTracerProvider]'s the global one. The returned
+// function flushes and ends it.
+func startTracing(ctx context.Context, name, version string) (func(context.Context) error, error) {
+	provider, err := NewTracerProvider(ctx, "usher-plugin-"+name, version)
+	if provider == nil {
+		return func(context.Context) error { return nil }, err
+	}
 	otel.SetTracerProvider(provider)
 	return provider.Shutdown, nil
 }
@@ -54,14 +65,17 @@ func tracingWanted(getenv func(string) string) bool {
 }
 
 // startSpan starts a span below the host's. Where the host does not record,
-// neither does the plugin, whatever its own sampler says.
+// neither does the plugin, whatever its own sampler says; spans of the policy
+// itself have the host's as their parent then, so that their sampler knows.
 func startSpan(ctx context.Context, tc *policypb.TraceContext, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
-	if tc.GetTraceparent() == "" {
-		return ctx, trace.SpanFromContext(ctx)
+	if tc.GetTraceparent() != "" {
+		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
+			"traceparent": tc.GetTraceparent(), "tracestate": tc.GetTracestate(),
+		})
 	}
-	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
-		"traceparent": tc.GetTraceparent(), "tracestate": tc.GetTracestate(),
-	})
+	if !trace.SpanContextFromContext(ctx).IsSampled() {
+		return ctx, noop.Span{}
+	}
 	return otel.Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...), trace.WithSpanKind(trace.SpanKindServer))
 }
 

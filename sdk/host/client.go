@@ -67,9 +67,13 @@ type Client struct {
 	rpc policypb.PolicyServiceClient
 }
 
-// Unavailable reports whether err says that the process is gone, so that the
-// same call may be made again when another one serves.
-func Unavailable(err error) bool { return status.Code(err) == codes.Unavailable }
+// Unavailable reports whether err says that the process is gone, or that this
+// side has closed the connection, so that the same call may be made again when
+// another process serves.
+func Unavailable(err error) bool {
+	//lint:ignore SA1019 nothing else tells a closed connection from a cancelled call
+	return status.Code(err) == codes.Unavailable || errors.Is(err, grpc.ErrClientConnClosing)
+}
 
 // Unknown reports whether err says that the process does not know the instance
 // or the catalog of the call, so that they have to be sent first.

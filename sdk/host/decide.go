@@ -266,10 +266,10 @@ func admissionFromProto(a *policypb.Admission, catalog *Catalog, tc *policypb.Tr
 	return out
 }
 
-// traceContext returns the span of ctx if it is recorded, else nothing: the
-// plugin then traces nothing either.
+// traceContext returns the span of ctx, if there is one. The plugin is told of
+// one that is not recorded, too, so that it records none of its own.
 func traceContext(ctx context.Context) *policypb.TraceContext {
-	if sc := trace.SpanContextFromContext(ctx); !sc.IsValid() || !sc.IsSampled() {
+	if !trace.SpanContextFromContext(ctx).IsValid() {
 		return nil
 	}
 	carrier := propagation.MapCarrier{}
