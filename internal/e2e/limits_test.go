@@ -84,6 +84,9 @@ func TestWaitingRequestsStartInTheOrderOfTheirArrival(t *testing.T) {
 					t.Errorf("request %d of %d started as number %d: %v", i, waiting, at, order)
 				}
 			}
+			if t.Failed() {
+				t.Log(u.adminGet(t, "/usher/decisions"))
+			}
 			p.limitsKept(t)
 		})
 	}
@@ -99,6 +102,7 @@ func TestAWaitingClientThatLeavesFreesItsPlace(t *testing.T) {
 		p.running(t, longTime, i+1)
 	}
 	waits := c.begin(t, ask{tag: "waits"})
+	time.Sleep(500 * time.Millisecond) // until it certainly waits: a probe must not take its place
 
 	// refused tells whether a further request is turned away, because the one
 	// place in the queue is taken, or waits, in which case it leaves again.
