@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/usherproxy/usher/caddymodule"
+	"github.com/usherproxy/usher/plugins/fifo"
 	"github.com/usherproxy/usher/plugins/keys"
 	"github.com/usherproxy/usher/sdk"
 )
@@ -24,7 +25,7 @@ func init() {
 			cmd.Hidden = true
 			cmd.Args = cobra.NoArgs
 			cmd.RunE = func(*cobra.Command, []string) error {
-				sdk.ServeAll("builtin", keys.New().Definition())
+				sdk.ServeAll("builtin", keys.New().Definition(), fifo.New().Definition())
 				return nil
 			}
 		},

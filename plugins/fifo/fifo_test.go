@@ -1,0 +1,87 @@
+package fifo_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/usherproxy/usher/plugins/fifo"
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
+	"github.com/usherproxy/usher/sdk/policytest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func define() sdk.Definition { return fifo.New().Definition() }
+
+func TestFIFOKeepsTheContract(t *testing.T) {
+	t.Parallel()
+	policytest.TestDefinition(t, define, `{}`, `{"order": "strict_fifo", "queue_limit": 0, "max_wait": "0s", "max_passes": 0}`)
+}
+
+func TestFIFOEnforcesScopes(t *testing.T) {
+	t.Parallel()
+	for name, build := range map[string]func(testing.TB, sdk.Definition, string) sdk.Policies{
+		"in process": policytest.Build, "connected": policytest.Dial,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			policytest.TestScopes(t, func(t *testing.T) policy.Admitter { return build(t, define(), `{}`).Admission })
+		})
+	}
+}
+
+// The leases of an old configuration count under a new one.
+func TestInstancesOfAPluginShareLeases(t *testing.T) {
+	t.Parallel()
+	d := define()
+	old, young := policytest.Build(t, d, `{}`), policytest.Build(t, d, `{"queue_limit": 5}`)
+	request := func(id string) *policy.AdmitRequest {
+		return &policy.AdmitRequest{
+			NoWait: true, Attempt: 1, Candidates: []policy.Candidate{{ID: "c"}},
+			Request: &policy.Request{ID: id, Scopes: []policy.Scope{{ID: "fleet", Kind: policy.ScopeConcurrency, Limit: 1}}},
+		}
+	}
+	lease, err := old.Admission.Admit(t.Context(), request("r1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = young.Admission.Admit(t.Context(), request("r2"))
+	if r, ok := errors.AsType[*policy.Rejection](err); !ok || r.Reason != policy.ReasonConcurrency {
+		t.Errorf("Admit = %v, want %s", err, policy.ReasonConcurrency)
+	}
+	if err := lease.Release(t.Context(), policy.Outcome{}); err != nil {
+		t.Error(err)
+	}
+	if lease, err = young.Admission.Admit(t.Context(), request("r3")); err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Release(t.Context(), policy.Outcome{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigNamesWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ config, option, message string }{
+		"store":           {`{"store": "redis"}`, "store", `"redis" is none of ["memory"]`},
+		"order":           {`{"order": "lifo"}`, "order", "strict_fifo"},
+		"queue limit":     {`{"queue_limit": -1}`, "queue_limit", "-1 is negative"},
+		"wait":            {`{"max_wait": "-1s"}`, "max_wait", "-1s is negative"},
+		"a bare number":   {`{"max_wait": 60}`, "max_wait", "duration"},
+		"passes":          {`{"max_passes": -2}`, "max_passes", "-2 is negative"},
+		"unknown options": {`{"max_waits": "1s"}`, "max_waits", "no such option"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ds := define().Validate(json.RawMessage(c.config))
+			if len(ds) != 1 || ds[0].Option != c.option || !strings.Contains(ds[0].Message, c.message) {
+				t.Errorf("Validate(%s) = %v, want %s: %s", c.config, ds, c.option, c.message)
+			}
+		})
+	}
+}

@@ -1,0 +1,22 @@
+// Package queue decides who may start, on which candidate, and who waits for
+// what. It is a plain data structure: it knows no clock, no lock and no
+// goroutine, and every method that may change something is told what time it is.
+//
+// # How it decides
+//
+// A scope is open to a ticket if it has room for it, and if no earlier ticket
+// waits for the scope. A ticket starts on its first candidate whose scopes, and
+// its own, are all open. If there is none, it waits: for the first of its own
+// scopes that is not open; if they all are, for the first scope of each candidate
+// that is not open; in [OrderStrict], for all its scopes.
+//
+// Tickets that need the same scopes stand in one line. The first of a line was
+// found unable to start, so those behind it, who need the same and come later,
+// are unable, too. Lines are what waits for scopes, ordered by their first
+// tickets. So when a scope gets room, only the lines that wait for it have to be
+// looked at, each by its first ticket, and only while there is room.
+//
+// All scopes that got room are looked at together, earliest ticket first. What a
+// ticket takes or leaves there is of interest to later ones only. So one pass is
+// enough, and after each call nobody waits who could start.
+package queue

@@ -1,0 +1,52 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// Restore takes over what another queue left: requests that run get a lease,
+// even beyond a limit, and requests that wait get their place, even in a full
+// queue, or a lease if there is room. It returns the tickets of both, in the
+// order of its arguments. If there is an error, nothing has changed.
+func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitRequest, rules Rules) (runs, waits, granted []*Ticket, err error) {
+	at := q.begin(now)
+	rules.QueueLimit = 0
+	for _, h := range run {
+		runs = append(runs, q.ticket(h.Request, h.Attempt, []policy.Candidate{h.Candidate}, rules))
+	}
+	for _, w := range wait {
+		waits = append(waits, q.ticket(w.Request, w.Attempt, w.Candidates, rules))
+	}
+	if err := q.restorable(slices.Concat(runs, waits)); err != nil {
+		return nil, nil, nil, err
+	}
+	for _, t := range runs {
+		q.tickets[t.name()] = t
+		q.resolveAll(t)
+		q.grant(t, 0, at)
+	}
+	for _, t := range slices.SortedStableFunc(slices.Values(waits), compare) {
+		q.tickets[t.name()] = t
+		q.admit(t, at, false) // has candidates and no limit of the queue, so it cannot fail
+	}
+	return runs, waits, q.settle(at), nil
+}
+
+// restorable reports whether none of tickets is in use, nor impossible to serve.
+func (q *Queue) restorable(tickets []*Ticket) error {
+	seen := make(map[name]bool, len(tickets))
+	for _, t := range tickets {
+		switch {
+		case seen[t.name()] || q.tickets[t.name()] != nil:
+			return inUse(t)
+		case len(t.candidates) == 0:
+			return fmt.Errorf("ticket %s, attempt %d, has no candidate", t.request.ID, t.attempt)
+		}
+		seen[t.name()] = true
+	}
+	return nil
+}

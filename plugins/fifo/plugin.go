@@ -1,0 +1,43 @@
+package fifo
+
+import (
+	"context"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/memory"
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
+)
+
+// A Plugin holds the leases and queues of all instances of the policy, so that
+// they survive a reload of the configuration.
+type Plugin struct {
+	memory Store
+}
+
+// New returns a plugin under whose leases nothing runs.
+func New() *Plugin { return &Plugin{memory: memory.New()} }
+
+// Definition describes the policy, under the name "fifo".
+func (p *Plugin) Definition() sdk.Definition {
+	return sdk.Define("fifo", DefaultConfig(), p.build)
+}
+
+func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
+	return sdk.Policies{Admission: &admitter{store: p.memory, rules: config.rules()}}, nil
+}
+
+// An admitter is one instance: a store and the rules for its requests.
+type admitter struct {
+	store Store
+	rules Rules
+}
+
+var _ policy.Restorer = (*admitter)(nil)
+
+func (a *admitter) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	return a.store.Admit(ctx, req, a.rules)
+}
+
+func (a *admitter) Restore(ctx context.Context, running []policy.Held, waiting []policy.AdmitRequest) ([]policy.Lease, error) {
+	return a.store.Restore(ctx, running, waiting, a.rules)
+}
