@@ -18,20 +18,21 @@ import (
 // nothing to end.
 func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Decision, error) {
 	var d *host.Decision
+	asked := false
 	err := p.call(ctx, func(process *process) (err error) {
-		d, err = process.Decide(ctx, req)
+		asked = true
+		if d, err = process.Decide(ctx, req); err == nil && d.Admission != nil {
+			p.settle(req.Admit, host.Held{
+				Request: req.Request, Attempt: req.Attempt, Catalog: req.Catalog, Candidates: req.Candidates,
+			}, d.Admission)
+		}
 		return err
 	})
 	if err != nil {
-		if req.Admit != "" { // it may have been admitted without our knowing
+		if asked && req.Admit != "" { // it may have been admitted without our knowing
 			p.cancel(req.Admit, host.Ticket{ID: req.Request.ID, Attempt: req.Attempt})
 		}
 		return nil, fmt.Errorf("ask plugin %s: %w", p.spec.Name, err)
-	}
-	if d.Admission != nil {
-		p.settle(req.Admit, host.Held{
-			Request: req.Request, Attempt: req.Attempt, Catalog: req.Catalog, Candidates: req.Candidates,
-		}, d.Admission)
 	}
 	return d, nil
 }
@@ -46,14 +47,15 @@ func (in *Instance) Admit(ctx context.Context, req host.AdmitRequest, waiting fu
 	for {
 		var a *host.Admission
 		err := in.plugin.call(ctx, func(process *process) (err error) {
-			a, err = process.Admit(ctx, &req)
+			if a, err = process.Admit(ctx, &req); err == nil {
+				in.plugin.settle(in.name, held, a)
+			}
 			return err
 		})
 		if err != nil {
 			in.Cancel(req.Request.ID, req.Attempt)
 			return nil, fmt.Errorf("wait for plugin %s: %w", in.plugin.spec.Name, err)
 		}
-		in.plugin.settle(in.name, held, a)
 		if !a.Waiting {
 			return a, nil
 		}
@@ -80,25 +82,25 @@ func (in *Instance) Cancel(requestID string, attempt int) {
 
 func (p *Plugin) cancel(instance string, ticket host.Ticket) {
 	p.ledger.forget(instance, ticket)
-	p.journal.post(journalEntry{cancel: &ledgerKey{instance, ticket}})
+	p.journal.post(func(b *batch) { b.cancel(instance, ticket) })
 }
 
 // Release ends a lease. It does not block; the returned channel is closed when
 // the plugin has acknowledged it.
 func (in *Instance) Release(requestID string, attempt int, out policy.Outcome, span trace.SpanContext) <-chan struct{} {
-	done := make(chan struct{})
-	in.plugin.journal.post(journalEntry{done: done, release: &host.Release{
-		Instance: in.name, Ticket: host.Ticket{ID: requestID, Attempt: attempt}, Outcome: out, Span: span,
-	}})
-	return done
+	return in.plugin.journal.post(func(b *batch) {
+		b.releases = append(b.releases, host.Release{
+			Instance: in.name, Ticket: host.Ticket{ID: requestID, Attempt: attempt}, Outcome: out, Span: span,
+		})
+	})
 }
 
 // Observe tells instances of the plugin how an attempt ended. It does not
 // block.
 func (p *Plugin) Observe(instances []string, o host.Observation) {
-	p.journal.post(journalEntry{observers: instances, observe: &o})
+	p.journal.post(func(b *batch) {
+		for _, instance := range instances {
+			b.observe(instance, o)
+		}
+	})
 }
-
-// Held returns how many requests run under leases of the plugin and how many
-// wait for one, as the host counts them.
-func (p *Plugin) Held() (running, waiting int) { return p.ledger.counts() }

@@ -5,7 +5,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/usherproxy/usher/sdk/host"
 )
@@ -13,6 +17,7 @@ import (
 // An Instance is one configured policy of a plugin. Its owner calls Close.
 type Instance struct {
 	plugin *Plugin
+	key    string
 	name   string
 	kinds  host.Kinds
 }
@@ -21,32 +26,57 @@ type Instance struct {
 // configurations share an instance. It returns a [*host.ConfigError] if the
 // plugin refuses the configuration.
 func (p *Plugin) Configure(ctx context.Context, policy string, config json.RawMessage) (*Instance, error) {
-	sum := sha256.Sum256(config)
-	name := policy + "-" + hex.EncodeToString(sum[:8])
-	p.mu.Lock()
-	in, ok := p.instances[name]
-	if !ok {
-		in = &instance{policy: policy, config: config}
-		p.instances[name] = in // from here on a restart configures it, too
-	}
-	in.users++
-	p.mu.Unlock()
-	err := p.call(ctx, func(process *process) error {
-		kinds, err := process.Configure(ctx, name, policy, config)
-		if err == nil {
-			p.mu.Lock()
-			in.kinds = kinds
-			p.mu.Unlock()
-		}
-		return err
-	})
-	if err != nil {
-		p.leave(name)
+	if err := p.beginConfiguring(ctx); err != nil {
 		return nil, err
 	}
+	defer p.endConfiguring()
+	sum := sha256.Sum256(config)
+	key := policy + "-" + hex.EncodeToString(sum[:])
+	in := p.joinInstance(key)
+	if in == nil {
+		var err error
+		if in, err = p.addInstance(ctx, key, policy, config); err != nil {
+			return nil, err
+		}
+	}
+	return &Instance{plugin: p, key: key, name: in.name, kinds: in.kinds}, nil
+}
+
+// joinInstance returns an instance with one more user, or nil.
+func (p *Plugin) joinInstance(key string) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return &Instance{plugin: p, name: name, kinds: in.kinds}, nil
+	in, ok := p.instances[key]
+	if ok {
+		in.users++
+	}
+	return in
+}
+
+// addInstance configures an instance. Each has a new name, so that the end of
+// one is never that of another with the same configuration.
+func (p *Plugin) addInstance(ctx context.Context, key, policy string, config json.RawMessage) (*instance, error) {
+	p.mu.Lock()
+	p.named++
+	in := &instance{name: fmt.Sprintf("%s-%d", policy, p.named), policy: policy, config: config, users: 1}
+	p.mu.Unlock()
+	asked := false
+	err := p.call(ctx, p.unlessDeadly("configure", func(process *process) (err error) {
+		asked = true
+		if in.kinds, err = process.Configure(ctx, in.name, policy, config); err == nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.instances[key] = in // from here on a restart configures it, too
+		}
+		return err
+	}))
+	if err == nil {
+		return in, nil
+	}
+	if _, refused := errors.AsType[*host.ConfigError](err); asked && !refused {
+		p.wg.Go(func() { p.drain(in.name) }) // it may come into being yet
+	}
+	return nil, err
 }
 
 // Kinds are the decisions that the instance takes part in.
@@ -55,79 +85,64 @@ func (in *Instance) Kinds() host.Kinds { return in.kinds }
 // Name is the name of the instance in calls of its plugin.
 func (in *Instance) Name() string { return in.name }
 
-// Plugin is the plugin of the instance.
-func (in *Instance) Plugin() *Plugin { return in.plugin }
-
-// Close gives the instance up. When nobody uses it any more, the plugin ends
-// it. All its leases must have been released before.
+// Close gives the instance up, once. When nobody uses it any more, the plugin
+// ends it; Close waits for that as long as ctx allows. All its leases must have
+// been released before.
 func (in *Instance) Close(ctx context.Context) error {
-	if !in.plugin.leave(in.name) {
+	p := in.plugin
+	if !p.leaveInstance(in.key) {
 		return nil
 	}
-	in.plugin.journal.drained(ctx)
-	process, err := in.plugin.current(ctx)
-	if err != nil {
-		return err
+	drained := make(chan struct{})
+	p.wg.Go(func() {
+		defer close(drained)
+		p.drain(in.name)
+	})
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("drain %s: %w", in.name, ctx.Err())
 	}
-	if err := process.Drain(ctx, in.name); err != nil && !host.Unavailable(err) {
-		return fmt.Errorf("drain %s: %w", in.name, err)
-	}
-	return nil
 }
 
-// leave counts one user of an instance less, and reports whether it was the
-// last one.
-func (p *Plugin) leave(name string) bool {
+// leaveInstance counts one user of an instance less, and reports whether it
+// was the last one.
+func (p *Plugin) leaveInstance(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	in := p.instances[name]
+	in := p.instances[key]
 	in.users--
 	if in.users > 0 {
 		return false
 	}
-	delete(p.instances, name)
+	delete(p.instances, key)
 	return true
 }
 
-// AddCatalog sends a catalog, so that decisions can refer to it. Each call is
-// undone by one of RemoveCatalog.
-func (p *Plugin) AddCatalog(ctx context.Context, c *host.Catalog) error {
-	p.mu.Lock()
-	use, ok := p.catalogs[c.Name]
-	if !ok {
-		use = &catalogUse{Catalog: c}
-		p.catalogs[c.Name] = use
+// drainTimeout is how long it may take to end an instance.
+const drainTimeout = time.Minute
+
+// drain ends an instance after its last releases.
+func (p *Plugin) drain(name string) {
+	ctx, cancel := context.WithTimeout(p.ctx, drainTimeout)
+	defer cancel()
+	p.journal.flushed(ctx)
+	err := p.call(ctx, func(process *process) error { return process.Drain(ctx, name) })
+	if err != nil && p.ctx.Err() == nil {
+		p.log.Error("drain", zap.String("instance", name), zap.Error(err))
 	}
-	use.users++
-	p.mu.Unlock()
-	err := p.call(ctx, func(process *process) error { return process.SyncCatalog(ctx, c) })
-	if err != nil {
-		p.dropCatalog(c)
-		return fmt.Errorf("send catalog: %w", err)
-	}
-	return nil
 }
 
-// RemoveCatalog lets the plugin forget a catalog that no request uses.
-func (p *Plugin) RemoveCatalog(ctx context.Context, c *host.Catalog) error {
-	if !p.dropCatalog(c) {
+// beginConfiguring waits for its turn to add or to remove instances or
+// catalogs.
+func (p *Plugin) beginConfiguring(ctx context.Context) error {
+	select {
+	case p.configuring <- struct{}{}:
 		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("the plugin %s is being configured: %w", p.spec.Name, ctx.Err())
 	}
-	process, err := p.current(ctx)
-	if err != nil {
-		return err
-	}
-	return process.SyncCatalog(ctx, nil, c.Name)
 }
 
-func (p *Plugin) dropCatalog(c *host.Catalog) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	use := p.catalogs[c.Name]
-	use.users--
-	if use.users > 0 {
-		return false
-	}
-	delete(p.catalogs, c.Name)
-	return true
-}
+func (p *Plugin) endConfiguring() { <-p.configuring }

@@ -53,6 +53,15 @@ func (l *ledger) forget(instance string, ticket host.Ticket) {
 	delete(l.tickets, ledgerKey{instance, ticket})
 }
 
+// released drops tickets whose release was acknowledged.
+func (l *ledger) released(releases []host.Release) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range releases {
+		delete(l.tickets, ledgerKey{r.Instance, r.Ticket})
+	}
+}
+
 // held returns what an instance holds; waiting is in the order of arrival.
 func (l *ledger) held(instance string) (running, waiting []host.Held) {
 	l.mu.Lock()

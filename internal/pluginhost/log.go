@@ -2,92 +2,118 @@ package pluginhost
 
 import (
 	"bytes"
-	"io"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 
-	"github.com/hashicorp/go-hclog"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 )
 
-// newHclog returns a logger for go-plugin that writes to log: what a plugin
-// logs, and what go-plugin says of it.
-func newHclog(log *zap.Logger) hclog.Logger {
-	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Output: io.Discard, Level: hclog.Trace})
-	l.RegisterSink(sink{log})
-	return l
+const (
+	// maxLine is how much of a line is looked at; the rest is dropped.
+	maxLine = 64 << 10
+
+	// maxText is the size at which a message or a field is cut.
+	maxText = 8 << 10
+)
+
+var newline = []byte("\n")
+
+// lines is a writer that logs each line. It is safe for concurrent use.
+type lines struct {
+	log *zap.Logger
+
+	mu    sync.Mutex
+	line  []byte // the beginning of the line that is not complete
+	dying bool   // a Go program has begun to say why it crashes
 }
 
-// sink passes log lines on to zap.
-type sink struct{ log *zap.Logger }
+// Write logs the lines that end in p. It never fails.
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for rest := p; ; {
+		part, after, ended := bytes.Cut(rest, newline)
+		l.line = append(l.line, part[:min(len(part), maxLine-len(l.line))]...)
+		if !ended {
+			return len(p), nil
+		}
+		l.flushLocked()
+		rest = after
+	}
+}
 
-// maxLogField is the size at which a message or a field is cut.
-const maxLogField = 4096
+// flush logs a line that will not be completed.
+func (l *lines) flush() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.flushLocked()
+}
 
-// Accept writes one line.
-func (s sink) Accept(_ string, level hclog.Level, msg string, args ...any) {
-	entry := s.log.Check(zapLevel(level), cut(msg))
-	if entry == nil {
+func (l *lines) flushLocked() {
+	line := bytes.TrimSpace(l.line)
+	l.line = l.line[:0]
+	if len(line) == 0 {
 		return
 	}
-	fields := make([]zapcore.Field, 0, len(args)/2)
-	for i := 0; i+1 < len(args); i += 2 {
-		name, ok := args[i].(string)
-		if !ok || name == "timestamp" {
-			continue // our own line has a time
-		}
-		if text, ok := args[i+1].(string); ok {
-			fields = append(fields, zap.String(name, cut(text)))
-		} else {
-			fields = append(fields, zap.Any(name, args[i+1]))
+	level, message, fields, ok := parseLine(line)
+	if !ok {
+		level, message = zapcore.InfoLevel, string(line)
+		l.dying = l.dying || strings.HasPrefix(message, "panic: ") || strings.HasPrefix(message, "fatal error: ")
+		if l.dying {
+			level = zapcore.ErrorLevel
 		}
 	}
-	entry.Write(fields...)
-}
-
-func cut(s string) string {
-	if len(s) > maxLogField {
-		return s[:maxLogField] + "..."
+	if entry := l.log.Check(level, cut(message)); entry != nil {
+		entry.Write(fields...)
 	}
-	return s
 }
 
-func zapLevel(l hclog.Level) zapcore.Level {
-	switch l {
-	case hclog.Error:
+// parseLine reads a line of JSON in the form of hashicorp/go-hclog, in which
+// the SDK logs.
+func parseLine(line []byte) (level zapcore.Level, message string, fields []zap.Field, ok bool) {
+	var object map[string]any
+	dec := json.NewDecoder(bytes.NewReader(line))
+	dec.UseNumber()
+	if line[0] != '{' || dec.Decode(&object) != nil {
+		return 0, "", nil, false
+	}
+	if message, ok = object["@message"].(string); !ok {
+		return 0, "", nil, false
+	}
+	word, _ := object["@level"].(string)
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		switch v := object[name].(type) {
+		case string:
+			if !strings.HasPrefix(name, "@") { // hclog's own
+				fields = append(fields, zap.String(name, cut(v)))
+			}
+		default:
+			fields = append(fields, zap.Reflect(name, v))
+		}
+	}
+	return zapLevel(word), message, fields, true
+}
+
+// zapLevel returns the level that hclog calls by a word.
+func zapLevel(word string) zapcore.Level {
+	switch word {
+	case "error":
 		return zapcore.ErrorLevel
-	case hclog.Warn:
+	case "warn":
 		return zapcore.WarnLevel
-	case hclog.Info:
+	case "info":
 		return zapcore.InfoLevel
 	}
 	return zapcore.DebugLevel
 }
 
-// lineLogger logs what a plugin prints to its standard output after the
-// handshake, a line each.
-type lineLogger struct {
-	log *zap.Logger
-
-	mu      sync.Mutex
-	partial []byte
-}
-
-func (l *lineLogger) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.partial = append(l.partial, p...)
-	for {
-		line, rest, ok := bytes.Cut(l.partial, []byte("\n"))
-		if !ok {
-			break
-		}
-		l.log.Info(cut(string(line)))
-		l.partial = rest
+func cut(s string) string {
+	if len(s) > maxText {
+		return strings.ToValidUTF8(s[:maxText], "") + "..."
 	}
-	if len(l.partial) > maxLogField {
-		l.log.Info(cut(string(l.partial)))
-		l.partial = nil
-	}
-	return len(p), nil
+	return s
 }

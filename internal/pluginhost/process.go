@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"strings"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -19,45 +19,65 @@ import (
 // A process is one life of a plugin.
 type process struct {
 	*host.Client
-	info   host.Info
-	plugin *plugin.Client
-	runner *cmdRunner
+	info    host.Info
+	plugin  *plugin.Client
+	runner  *cmdRunner
+	printed [2]*lines // to its standard streams, as go-plugin passes it on
+
+	// calls are those that have not been answered, and whose answer has not
+	// been noted. See [Plugin.call].
+	calls sync.WaitGroup
 }
 
-// killAfter is how long a process that was told to end may take. A plugin has
-// go-plugin's two seconds to close its policies; the rest is for a busy machine.
-const killAfter = 4 * time.Second
+// errStartTimeout is why a process is killed that does not begin to serve.
+var errStartTimeout = errors.New("it did not begin to serve in time")
 
 // startProcess starts a process of spec and returns when it serves.
 func startProcess(ctx context.Context, spec Spec, log *zap.Logger) (*process, error) {
-	r := newCmdRunner(exec.Command(spec.Path, spec.Args...))
-	p := &process{runner: r}
-	p.plugin = plugin.NewClient(&plugin.ClientConfig{
-		HandshakeConfig:  host.Handshake,
-		VersionedPlugins: host.PluginSets(),
-		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
-			// cmd carries the environment that go-plugin needs; the rest is ours.
-			r.cmd.Env = append(append(cmd.Env, host.LifelineEnv+"=1"), spec.Env...)
-			return r, nil
-		},
-		SkipHostEnv:      true,
-		StartTimeout:     spec.StartTimeout,
-		Logger:           newHclog(log),
-		SyncStdout:       &lineLogger{log: log},
-		SyncStderr:       &lineLogger{log: log},
-		GRPCDialOptions:  host.DialOptions(),
-		UnixSocketConfig: &plugin.UnixSocketConfig{},
-	})
-	if err := p.connect(ctx, spec); err != nil {
-		err = p.startError(spec, err)
-		p.kill()
-		return nil, err
+	ctx, cancel := context.WithTimeoutCause(ctx, spec.StartTimeout, errStartTimeout)
+	defer cancel()
+	p := newProcess(spec, log)
+	stop := context.AfterFunc(ctx, func() { _ = p.runner.kill() }) // ends connect
+	err := p.connect(ctx, spec.HostVersion)
+	stop()
+	if err != nil {
+		return nil, p.startError(ctx, spec, err)
 	}
 	return p, nil
 }
 
-func (p *process) connect(ctx context.Context, spec Spec) error {
+// newProcess returns a process that is not started.
+func newProcess(spec Spec, log *zap.Logger) *process {
+	text := func() *lines { return &lines{log: log} }
+	r := &cmdRunner{
+		cmd: exec.Command(spec.Path, spec.Args...), exited: make(chan struct{}),
+		stdout: &stdout{rest: text()}, stderr: &stderr{all: text()},
+	}
+	p := &process{runner: r, printed: [2]*lines{text(), text()}}
+	p.plugin = plugin.NewClient(&plugin.ClientConfig{
+		HandshakeConfig:  host.Handshake,
+		VersionedPlugins: host.PluginSets(),
+		AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
+		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, socketDir string) (runner.Runner, error) {
+			// cmd carries the environment that go-plugin needs; the rest is ours.
+			r.cmd.Env = append(append(cmd.Env, host.LifelineEnv+"=1"), spec.Env...)
+			r.socketDir = socketDir
+			return r, nil
+		},
+		SkipHostEnv:      true,
+		StartTimeout:     2 * spec.StartTimeout, // the context of startProcess ends before
+		Logger:           hclog.NewNullLogger(), // what it knows is logged by us
+		SyncStdout:       p.printed[0],
+		SyncStderr:       p.printed[1],
+		GRPCDialOptions:  host.DialOptions(),
+		UnixSocketConfig: &plugin.UnixSocketConfig{},
+	})
+	return p
+}
+
+// connect starts the process and returns when it serves. It ends when the
+// process is killed.
+func (p *process) connect(ctx context.Context, hostVersion string) error {
 	protocol, err := p.plugin.Client()
 	if err != nil {
 		return err
@@ -71,72 +91,34 @@ func (p *process) connect(ctx context.Context, spec Spec) error {
 		return fmt.Errorf("unexpected client %T", raw)
 	}
 	p.Client = client
-	ctx, cancel := context.WithTimeout(ctx, spec.StartTimeout)
-	defer cancel()
-	p.info, err = client.Info(ctx, spec.HostVersion)
+	p.info, err = client.Info(ctx, hostVersion)
 	return err
 }
-
-// startError says why a process does not serve, in words that help the one who
-// wrote the plugin or its configuration.
-func (p *process) startError(spec Spec, err error) error {
-	r := p.runner
-	if r.stdout == nil || r.cmd.Process == nil {
-		return fmt.Errorf("start plugin %s (%s): %w", spec.Name, spec.Path, err)
-	}
-	select {
-	case <-r.exited:
-	case <-time.After(50 * time.Millisecond): // its exit may be a moment behind its output
-	}
-	said, _, _ := strings.Cut(r.stdout.first(), "\n")
-	handshake := strings.Split(said, "|")
-	var why string
-	select {
-	case <-r.exited:
-		why = exitWord(r.err) + " before it served; is it a plugin of Usher, made with sdk.Serve?"
-	default:
-		why = fmt.Sprintf("it did not begin to serve within %s (start_timeout)", spec.StartTimeout)
-	}
-	switch {
-	case said != "" && len(handshake) < 4:
-		why = fmt.Sprintf("it wrote %q to standard output, where only the handshake may stand: let it log to standard error", cut(said))
-	case len(handshake) >= 4 && strings.Contains(err.Error(), "incompatible API version"):
-		why = fmt.Sprintf("it speaks version %s of the plugin protocol, and this Usher speaks version %d: rebuild the plugin with the SDK of this Usher, or update Usher",
-			handshake[1], host.Handshake.ProtocolVersion)
-	case len(handshake) >= 4:
-		why = err.Error()
-	}
-	if log := strings.TrimSpace(r.stderr.String()); log != "" {
-		why += "; its last words were: " + log
-	}
-	return fmt.Errorf("start plugin %s (%s): %s", spec.Name, spec.Path, why)
-}
-
-// exited is closed when the process has ended.
-func (p *process) exited() <-chan struct{} { return p.runner.exited }
 
 // pid is the process ID.
 func (p *process) pid() int { return p.runner.cmd.Process.Pid }
 
-// kill ends the process if it lives, and frees what belonged to it. It returns
-// within killAfter, whatever the process does.
-func (p *process) kill() {
-	done := make(chan struct{})
-	go func() {
-		p.plugin.Kill()
-		close(done)
-	}()
-	if p.runner.cmd.Process == nil {
-		<-done
-		return
-	}
-	select {
-	case <-done:
-	case <-time.After(killAfter):
-	}
-	_ = p.runner.Kill(context.Background()) // what it started may still live
-	<-done
-}
+// unkillable is how long a process may take to end after it was killed.
+const unkillable = 5 * time.Second
 
-// errStopped is the error of calls to a plugin that was closed.
-var errStopped = errors.New("the plugin was stopped")
+// end ends the process if it lives, and frees what belonged to it. The policies
+// have patience to close. It reports false for a process that cannot be killed.
+func (p *process) end(patience time.Duration) bool {
+	ended := make(chan struct{})
+	kill := time.AfterFunc(patience, func() { _ = p.runner.kill() })
+	defer kill.Stop()
+	go func() {
+		defer close(ended)
+		p.plugin.Kill() // returns when the process has ended and its output is read
+		p.runner.free()
+		for _, l := range p.printed {
+			l.flush()
+		}
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(patience + unkillable):
+		return false
+	}
+}

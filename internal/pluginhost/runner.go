@@ -9,84 +9,126 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/hashicorp/go-plugin/runner"
 )
 
-// pipeGrace is how long the output of a process is read after its end. A
-// grandchild that inherited the pipes would keep them open for ever.
+// pipeGrace is how long the output of a process is read after its end. One that
+// left its group and inherited the pipes would keep them open for ever.
 const pipeGrace = time.Second
 
 // cmdRunner runs a plugin for go-plugin: with a life line as its standard
-// input, in a process group of its own, and with its end noticed at once.
+// input, in a process group of its own that ends with it, and with its end
+// noticed at once.
 type cmdRunner struct {
-	cmd            *exec.Cmd
-	stdout, stderr *tail
-	closers        []io.Closer   // what ends with the process
-	exited         chan struct{} // closed when the process has ended
-	err            error         // of the process, once exited
-	kill           sync.Once
+	cmd       *exec.Cmd
+	socketDir string // of go-plugin
+	lifeline  *os.File
+	stdout    *stdout
+	stderr    *stderr
+	exited    chan struct{} // closed when the process has ended
+	err       error         // how it ended, once exited
+
+	mu     sync.Mutex // guards what follows
+	live   bool       // the number of the process is its own
+	killed bool       // it must not start any more
 }
 
 var _ runner.Runner = (*cmdRunner)(nil)
 
-func newCmdRunner(cmd *exec.Cmd) *cmdRunner {
-	return &cmdRunner{cmd: cmd, exited: make(chan struct{})}
-}
+var errKilled = errors.New("it was killed before it started")
 
-// Start starts the process.
+// Start starts the process. Its output is to be read until it ends.
 func (r *cmdRunner) Start(context.Context) error {
+	ours, theirs, err := pipes()
+	if err != nil {
+		return err
+	}
+	defer closeAll(theirs[:])
+	r.lifeline, r.stdout.file, r.stderr.file = ours[0], ours[1], ours[2]
+	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = theirs[0], theirs[1], theirs[2]
 	isolate(r.cmd)
-	var childSide []io.Closer
-	pipe := func(toChild bool) (ours, theirs *os.File, err error) {
-		pr, pw, err := os.Pipe()
-		if err != nil {
-			return nil, nil, err
-		}
-		ours, theirs = pr, pw
-		if toChild {
-			ours, theirs = pw, pr
-		}
-		r.closers, childSide = append(r.closers, ours), append(childSide, theirs)
-		return ours, theirs, nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.killed {
+		return errKilled
 	}
-	defer func() { closeAll(childSide) }()
-	_, stdin, err := pipe(true)
-	if err != nil {
-		return err
-	}
-	stdout, stdoutChild, err := pipe(false)
-	if err != nil {
-		return err
-	}
-	stderr, stderrChild, err := pipe(false)
-	if err != nil {
-		return err
-	}
-	r.stdout, r.stderr = &tail{r: stdout}, &tail{r: stderr}
-	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = stdin, stdoutChild, stderrChild
 	if err := spawn(r.cmd); err != nil {
-		closeAll(r.closers)
 		return err
 	}
+	r.live = true
 	go r.reap()
 	return nil
 }
 
-// reap waits for the end of the process and then ends what belonged to it.
-func (r *cmdRunner) reap() {
-	r.err = r.cmd.Wait()
-	close(r.exited)
-	time.Sleep(pipeGrace)
-	closeAll(r.closers)
+// pipes returns the host's and the process's ends of the pipes to its standard
+// streams.
+func pipes() (ours, theirs [3]*os.File, err error) {
+	for fd := range ours {
+		if ours[fd], theirs[fd], err = os.Pipe(); err != nil {
+			closeAll(ours[:])
+			closeAll(theirs[:])
+			return ours, theirs, err
+		}
+	}
+	ours[0], theirs[0] = theirs[0], ours[0] // the process reads from its input
+	return ours, theirs, nil
 }
 
-func closeAll(closers []io.Closer) {
-	for _, c := range closers {
-		_ = c.Close() // nothing is lost: the other side is gone
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		_ = f.Close() // nothing is lost: the other side is gone
 	}
+}
+
+// reap waits for the end of the process, and ends what it started.
+func (r *cmdRunner) reap() {
+	r.err = wait(r.cmd, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		_ = killGroup(r.cmd.Process) // there may be nobody left
+		r.live = false
+	})
+	close(r.exited)
+	end := time.Now().Add(pipeGrace)
+	_ = r.stdout.file.SetReadDeadline(end) // pipes have deadlines
+	_ = r.stderr.file.SetReadDeadline(end)
+}
+
+// kill ends the process and all that it started, or keeps it from starting.
+func (r *cmdRunner) kill() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.killed = true
+	if !r.live {
+		return nil
+	}
+	_ = r.lifeline.Close() // ends even one that may not be killed
+	return killGroup(r.cmd.Process)
+}
+
+// free gives back what the process had. Nobody may read its output any more.
+func (r *cmdRunner) free() {
+	closeAll([]*os.File{r.lifeline, r.stdout.file, r.stderr.file})
+	if r.socketDir != "" {
+		_ = os.RemoveAll(r.socketDir) // go-plugin forgets it if nothing started
+	}
+}
+
+// hasExited reports whether the process has ended, or does so within d.
+func (r *cmdRunner) hasExited(d time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	return !errors.Is(r.Wait(ctx), context.DeadlineExceeded)
+}
+
+// exitWord says how the process ended, once it has.
+func (r *cmdRunner) exitWord() string {
+	if r.err == nil {
+		return "it ended with exit status 0"
+	}
+	return fmt.Sprintf("it ended with %v", r.err)
 }
 
 // Wait blocks until the process has ended.
@@ -100,26 +142,18 @@ func (r *cmdRunner) Wait(ctx context.Context) error {
 }
 
 // Kill ends the process and all that it started.
-func (r *cmdRunner) Kill(context.Context) error {
-	var err error
-	r.kill.Do(func() {
-		if err = killGroup(r.cmd.Process.Pid); errors.Is(err, syscall.ESRCH) {
-			err = nil
-		}
-	})
-	return err
-}
+func (r *cmdRunner) Kill(context.Context) error { return r.kill() }
 
-// Stdout, Stderr, Name and ID are what go-plugin wants to know.
+// Stdout is the handshake.
 func (r *cmdRunner) Stdout() io.ReadCloser { return r.stdout }
 
-// Stderr is the log of the process.
+// Stderr is empty; what the process writes is logged.
 func (r *cmdRunner) Stderr() io.ReadCloser { return r.stderr }
 
 // Name is the path of the executable.
 func (r *cmdRunner) Name() string { return r.cmd.Path }
 
-// ID is the process ID.
+// ID is the process ID, or empty if the process was not started.
 func (r *cmdRunner) ID() string {
 	if r.cmd.Process == nil {
 		return ""
@@ -128,60 +162,14 @@ func (r *cmdRunner) ID() string {
 }
 
 // Diagnose adds nothing: [startError] says what is known.
-func (r *cmdRunner) Diagnose(context.Context) string { return "" }
+func (*cmdRunner) Diagnose(context.Context) string { return "" }
 
-// PluginToHost and HostToPlugin are the identity: both live on one machine.
-func (r *cmdRunner) PluginToHost(network, addr string) (string, string, error) {
+// PluginToHost is the identity: both live on one machine.
+func (*cmdRunner) PluginToHost(network, addr string) (string, string, error) {
 	return network, addr, nil
 }
 
 // HostToPlugin is the identity.
-func (r *cmdRunner) HostToPlugin(network, addr string) (string, string, error) {
+func (*cmdRunner) HostToPlugin(network, addr string) (string, string, error) {
 	return network, addr, nil
-}
-
-// tail reads through and remembers the beginning and the end of what it read.
-type tail struct {
-	r io.ReadCloser
-
-	mu         sync.Mutex
-	head, last []byte
-}
-
-const tailBytes = 2048
-
-func (t *tail) Read(p []byte) (int, error) {
-	n, err := t.r.Read(p)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if room := tailBytes - len(t.head); room > 0 {
-		t.head = append(t.head, p[:min(n, room)]...)
-	}
-	t.last = append(t.last, p[:n]...)
-	if len(t.last) > tailBytes {
-		t.last = t.last[len(t.last)-tailBytes:]
-	}
-	return n, err
-}
-
-func (t *tail) Close() error { return t.r.Close() }
-
-func (t *tail) first() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.head)
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.last)
-}
-
-// exitWord says how a process ended.
-func exitWord(err error) string {
-	if err == nil {
-		return "it ended with exit status 0"
-	}
-	return fmt.Sprintf("it ended with %v", err)
 }

@@ -18,12 +18,13 @@ func spawn(cmd *exec.Cmd) error {
 
 var (
 	spawns       = make(chan func())
-	startSpawner = sync.OnceFunc(func() {
-		go func() {
-			runtime.LockOSThread() // never unlocked: the thread must not be reused
-			for f := range spawns {
-				f()
-			}
-		}()
-	})
+	startSpawner = sync.OnceFunc(func() { go spawner() })
 )
+
+// spawner runs what is sent to spawns, as long as the host lives.
+func spawner() {
+	runtime.LockOSThread() // never unlocked: the thread must not be reused
+	for f := range spawns {
+		f()
+	}
+}

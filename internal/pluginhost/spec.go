@@ -33,3 +33,42 @@ func (s Spec) Key() string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
+
+// timing is how patient a host is.
+type timing struct {
+	// A process is asked every probeEvery whether it lives. One that misses
+	// maxMissed probes in a row, each of probeTimeout, hangs and is killed.
+	probeEvery, probeTimeout time.Duration
+
+	// A process that dies is started again after about backoffMin, and after
+	// twice as long each time it dies young, up to backoffMax. One that lived
+	// for healthyAfter counts as well again.
+	backoffMin, backoffMax, healthyAfter time.Duration
+
+	// setUpTimeout is how long a new process may take to take over what the
+	// one before it had.
+	setUpTimeout time.Duration
+
+	// tellTimeout is how long a process may take to acknowledge a part of the
+	// journal, and tellAgain how long it is left alone when it could not.
+	tellTimeout, tellAgain time.Duration
+
+	// killAfter is how long a process that was told to end may take. A plugin
+	// has go-plugin's two seconds to close its policies; the rest is for a
+	// busy machine.
+	killAfter time.Duration
+}
+
+var defaultTiming = timing{
+	probeEvery:   2 * time.Second,
+	probeTimeout: 3 * time.Second,
+	backoffMin:   10 * time.Millisecond,
+	backoffMax:   10 * time.Second,
+	healthyAfter: 10 * time.Second,
+	setUpTimeout: 30 * time.Second,
+	tellTimeout:  10 * time.Second,
+	tellAgain:    time.Second,
+	killAfter:    4 * time.Second,
+}
+
+const maxMissed = 2

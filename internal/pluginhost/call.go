@@ -1,0 +1,132 @@
+package pluginhost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/usherproxy/usher/sdk/host"
+)
+
+// errStopped is the error of calls to a plugin that was closed.
+var errStopped = errors.New("the plugin was stopped")
+
+// call makes a call that may be repeated, on as many processes as it takes.
+//
+// What f notes of an answer, it has noted before the next process is set up: a
+// lease that one process gave is known to the next, and one whose release it
+// acknowledged is not.
+func (p *Plugin) call(ctx context.Context, f func(*process) error) error {
+	for {
+		process, err := p.enter(ctx)
+		if err != nil {
+			return err
+		}
+		err = f(process)
+		process.calls.Done()
+		if host.TimedOut(err) {
+			awaitEnd(ctx)
+		}
+		if !unanswered(err) || ctx.Err() != nil || p.alive(ctx, process) {
+			return err
+		}
+	}
+}
+
+// awaitEnd lets ctx end, so that its owner sees why a call has failed: the
+// process may notice a deadline a moment before ctx does.
+func awaitEnd(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(endNotice):
+	}
+}
+
+// enter returns the process that serves, and waits for it while it is being
+// restarted. The caller ends the call with calls.Done.
+func (p *Plugin) enter(ctx context.Context) (*process, error) {
+	for {
+		p.mu.Lock()
+		process, ready := p.process, p.ready
+		if process != nil {
+			process.calls.Add(1)
+		}
+		p.mu.Unlock()
+		if process != nil {
+			return process, nil
+		}
+		select {
+		case <-ready:
+		case <-p.ctx.Done():
+			return nil, errStopped
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the plugin %s is being restarted: %w", p.spec.Name, ctx.Err())
+		}
+	}
+}
+
+// unanswered reports whether err says that the connection to the process broke
+// or that it was closed.
+func unanswered(err error) bool {
+	return host.Unavailable(err) || status.Code(err) == codes.Canceled
+}
+
+// alive reports whether a process that did not answer a call lives: then it
+// was the plugin itself that said so. If it does not, alive makes sure that it
+// is dead and takes it out of service.
+func (p *Plugin) alive(ctx context.Context, process *process) bool {
+	if !process.runner.hasExited(endNotice) {
+		if p.probe(ctx, process) == nil || ctx.Err() != nil {
+			return true
+		}
+		_ = process.runner.kill()
+	}
+	p.lose(process)
+	return false
+}
+
+// endNotice is how much later than elsewhere the end of a process, which has
+// broken its connections, or of a context may be noticed here.
+const endNotice = 100 * time.Millisecond
+
+// lose takes a process out of service.
+func (p *Plugin) lose(dead *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.process == dead {
+		p.process, p.ready = nil, make(chan struct{})
+	}
+}
+
+// serve puts a process into service.
+func (p *Plugin) serve(next *process) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.process = next
+	p.restarts++
+	close(p.ready)
+}
+
+// deadly is how many processes may die of the same configuration. The others,
+// which worked until then, need the process, too.
+const deadly = 2
+
+// unlessDeadly returns f for a call that gives up when process after process
+// dies of it.
+func (p *Plugin) unlessDeadly(what string, f func(*process) error) func(*process) error {
+	died := 0
+	return func(process *process) error {
+		if died == deadly {
+			return fmt.Errorf("plugin %s died %d times when it was asked to %s this", p.spec.Name, died, what)
+		}
+		err := f(process)
+		if unanswered(err) {
+			died++
+		}
+		return err
+	}
+}

@@ -1,0 +1,32 @@
+package pluginhost
+
+import (
+	"context"
+	"time"
+
+	"go.uber.org/zap"
+)
+
+// StartImpatient is like [Start] for tests that do not want to wait.
+func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, error) {
+	return start(ctx, spec, log, timing{
+		probeEvery:   50 * time.Millisecond,
+		probeTimeout: time.Second,
+		backoffMin:   5 * time.Millisecond,
+		backoffMax:   200 * time.Millisecond,
+		healthyAfter: time.Second,
+		setUpTimeout: 10 * time.Second,
+		tellTimeout:  5 * time.Second,
+		tellAgain:    50 * time.Millisecond,
+		killAfter:    2500 * time.Millisecond,
+	})
+}
+
+// LogOutput logs what a plugin writes, given in pieces.
+func LogOutput(log *zap.Logger, pieces ...[]byte) {
+	l := &lines{log: log}
+	for _, p := range pieces {
+		_, _ = l.Write(p)
+	}
+	l.flush()
+}

@@ -1,0 +1,172 @@
+package pluginhost
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/usherproxy/usher/sdk/host"
+)
+
+// supervise watches the processes of the plugin, one after the other, until
+// ctx ends.
+func (p *Plugin) supervise(ctx context.Context, current *process) {
+	backoff := p.timing.backoffMin
+	for {
+		born := time.Now()
+		hangs := p.watch(ctx, current)
+		died := time.Now()
+		p.lose(current)
+		pid, how := current.pid(), p.bury(current, ctx.Err() != nil && !hangs)
+		if ctx.Err() != nil {
+			p.log.Info("plugin stopped", zap.Int("pid", pid))
+			return
+		}
+		if hangs {
+			how = fmt.Sprintf("it did not answer for %s and was killed", maxMissed*p.timing.probeTimeout)
+		}
+		p.log.Error("plugin died", zap.Int("pid", pid), zap.String("how", how))
+		if died.Sub(born) > p.timing.healthyAfter {
+			backoff = p.timing.backoffMin
+		}
+		if current = p.restart(ctx, &backoff); current == nil {
+			return
+		}
+		p.log.Warn("plugin restarted", zap.Int("pid", current.pid()), zap.Duration("outage", time.Since(died)))
+		p.serve(current)
+	}
+}
+
+// watch returns when the process has ended, hangs, or ctx has ended.
+func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool) {
+	ticker := time.NewTicker(p.timing.probeEvery)
+	defer ticker.Stop()
+	missed := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return missed > 0
+		case <-current.runner.exited:
+			return false
+		case <-ticker.C:
+		}
+		err := p.probe(ctx, current)
+		switch {
+		case ctx.Err() != nil: // Close: the answer may have been on its way
+		case err == nil:
+			missed = 0
+		case current.runner.hasExited(0):
+			return false
+		default:
+			if missed++; missed == maxMissed {
+				return true
+			}
+		}
+	}
+}
+
+// probe asks a process whether it lives.
+func (p *Plugin) probe(ctx context.Context, current *process) error {
+	ctx, cancel := context.WithTimeout(ctx, p.timing.probeTimeout)
+	defer cancel()
+	_, err := current.Info(ctx, p.spec.HostVersion)
+	return err
+}
+
+// bury ends a process that was taken out of service, gently if asked to, and
+// returns how it ended. When it returns, all answers of the process are noted.
+func (p *Plugin) bury(dead *process, gently bool) (how string) {
+	var patience time.Duration
+	if gently {
+		patience = p.timing.killAfter
+	}
+	if !dead.end(patience) {
+		p.log.Error("plugin cannot be killed", zap.Int("pid", dead.pid()))
+		return "it cannot be killed"
+	}
+	dead.calls.Wait() // its connection is closed
+	return dead.runner.exitWord()
+}
+
+// restart returns a new process that has taken over, or nil if ctx ended.
+func (p *Plugin) restart(ctx context.Context, backoff *time.Duration) *process {
+	for {
+		pause := *backoff/2 + rand.N(*backoff)
+		*backoff = min(*backoff*2, p.timing.backoffMax)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		next, err := startProcess(ctx, p.spec, p.log)
+		if err == nil {
+			if err = p.setUp(ctx, next); err == nil {
+				return next
+			}
+			next.end(0)
+		}
+		if ctx.Err() == nil {
+			p.log.Error("restart plugin", zap.Error(err), zap.Duration("next_try_in", *backoff))
+		}
+	}
+}
+
+// setUp gives a new process the catalogs, the instances and the tickets of the
+// one before it. Nobody else talks to it yet.
+func (p *Plugin) setUp(ctx context.Context, next *process) error {
+	ctx, cancel := context.WithTimeout(ctx, p.timing.setUpTimeout)
+	defer cancel()
+	t := p.estate()
+	for _, c := range t.catalogs {
+		if err := next.SyncCatalog(ctx, c); err != nil {
+			return fmt.Errorf("send catalog again: %w", err)
+		}
+	}
+	for _, in := range t.instances {
+		kinds, err := next.Configure(ctx, in.name, in.policy, in.config)
+		if err != nil {
+			return fmt.Errorf("configure policy %s again: %w", in.policy, err)
+		}
+		if !kinds.Restorer {
+			continue
+		}
+		if err := next.Restore(ctx, in.name, in.running, in.waiting); err != nil {
+			return fmt.Errorf("restore %d running and %d waiting requests: %w", len(in.running), len(in.waiting), err)
+		}
+	}
+	return nil
+}
+
+// An estate is what a process leaves to the next one.
+type estate struct {
+	catalogs  map[string]*host.Catalog // by name
+	instances []heir
+}
+
+// An heir is an instance with the tickets that it holds.
+type heir struct {
+	*instance
+	running, waiting []host.Held
+}
+
+func (p *Plugin) estate() estate {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := estate{catalogs: make(map[string]*host.Catalog)}
+	for name, c := range p.catalogs {
+		e.catalogs[name] = c.Catalog
+	}
+	for _, in := range p.instances {
+		h := heir{instance: in}
+		h.running, h.waiting = p.ledger.held(in.name)
+		e.instances = append(e.instances, h)
+		for _, t := range slices.Concat(h.running, h.waiting) {
+			e.catalogs[t.Catalog.Name] = t.Catalog // it was removed if only releases refer to it
+		}
+	}
+	return e
+}
