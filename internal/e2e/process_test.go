@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -100,30 +101,28 @@ func eventually(t *testing.T, within time.Duration, check func() error) {
 	}
 }
 
-var ports struct {
-	mu   sync.Mutex
-	next int
-}
+// taken are the ports that freePort has returned.
+var taken sync.Map
 
 // freePort returns a port that nobody listens on. It is below those that the
-// system gives to outgoing connections, which would take it at any time.
+// system gives to outgoing connections, which would take it at any time, and
+// it is random, because tests in other processes look for one, too: Caddy
+// shares a port with another Caddy without a word.
 func freePort(t *testing.T) int {
 	t.Helper()
-	ports.mu.Lock()
-	defer ports.mu.Unlock()
-	if ports.next == 0 {
-		ports.next = 20000 + os.Getpid()%8000
-	}
 	for range 1000 {
-		ports.next++
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", ports.next))
+		port := 20000 + rand.IntN(12000)
+		if _, is := taken.LoadOrStore(port, true); is {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
 			continue
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		return ports.next
+		return port
 	}
 	t.Fatal("no free port")
 	return 0
