@@ -111,6 +111,41 @@ func TestDecideAsksNoAdmissionWithoutCandidates(t *testing.T) {
 	d.noMore(t)
 }
 
+// The host's Cancel may come before the admission that it is meant for.
+func TestDecideAdmitsNobodyWhoHasLeft(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	selecting, goOn := make(chan struct{}), make(chan struct{})
+	l := connect(t, map[string]sdk.Policies{
+		"slow": {Selection: selectFunc(func(ctx context.Context, req *policy.SelectRequest) (policy.Selection, error) {
+			close(selecting)
+			<-goOn
+			return skipB(ctx, req)
+		})},
+		"desk": {Admission: d},
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	call := async(func() error {
+		_, err := l.Decide(ctx, &host.DecideRequest{
+			Request: &policy.Request{ID: "r1"}, Catalog: l.catalog, Candidates: l.catalog.Candidates,
+			Select: []string{"slow"}, Admit: "desk", Attempt: 1,
+		})
+		return err
+	})
+	receive(t, selecting, "select")
+	leave()
+	if err := receive(t, call, "the ended call"); err == nil {
+		t.Error("a call that was ended returned an answer")
+	}
+	l.cancel(host.Ticket{ID: "r1", Attempt: 1})
+	close(goOn)
+	select {
+	case <-d.visits:
+		t.Error("asked for the admission of a request whose caller has left")
+	case <-time.After(50 * time.Millisecond): // nothing tells that nothing happens
+	}
+}
+
 func TestWrongSelectionsAreErrorsAndEndTheChain(t *testing.T) {
 	t.Parallel()
 	a, x := policy.Candidate{ID: "a"}, policy.Candidate{ID: "x"}

@@ -1,6 +1,6 @@
 // Command testplugin is a plugin for tests of package sdk with a real process.
-// Its admission policy admits one request at a time; its selection policy logs
-// each request and ranks all candidates.
+// Its admission policy admits one request at a time and rejects all others; its
+// selection policy logs each request and ranks all candidates.
 package main
 
 import (
@@ -28,15 +28,12 @@ func main() {
 
 type slot chan struct{}
 
-func (s slot) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
-	if req.Waiting != nil && len(s) > 0 {
-		req.Waiting(1)
-	}
+func (s slot) Admit(_ context.Context, _ *policy.AdmitRequest) (policy.Lease, error) {
 	select {
 	case s <- struct{}{}:
 		return policy.LeaseFunc(func(context.Context, policy.Outcome) error { <-s; return nil }), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	default:
+		return nil, policy.Reject(policy.ReasonConcurrency, 0)
 	}
 }
 
