@@ -73,6 +73,50 @@ func smallerRequest(s *suite) {
 	s.release(lease, small.admitted())
 }
 
+// movedHead lets a large request, which holds up a small one on a key, wait for
+// its caller instead.
+func movedHead(s *suite) {
+	m := s.holdUp(concurrency("key:1", 1))
+	s.release(m.other) // there is room for the large one, but its caller is busy
+	s.release(m.small.admitted(), m.caller)
+	s.release(m.large.admitted(), m.tokens)
+}
+
+// movedLine does so by a request that comes before the large one in its line.
+func movedLine(s *suite) {
+	m := s.holdUp(concurrency("key:1", 1))
+	first := *m.large.req.Request
+	first.ID, first.Priority = "first", 1
+	c := s.waits(&policy.AdmitRequest{Attempt: 1, Request: &first, Candidates: m.large.req.Candidates})
+	s.release(m.small.admitted(), m.caller, m.other)
+	s.release(c.admitted())
+	s.release(m.large.admitted(), m.tokens)
+}
+
+// A heldUp is a small request that waits behind a large one for tokens. The
+// large one waits for another key, too, and its caller has become busy.
+type heldUp struct {
+	tokens, other, caller policy.Lease
+	large, small          *call
+}
+
+func (s *suite) holdUp(other policy.Scope) heldUp {
+	s.Helper()
+	sized := func(n int64, own []policy.Scope, candidates ...[]policy.Scope) *policy.AdmitRequest {
+		req := s.choice(candidates...)
+		req.Request.Scopes, req.Request.InputTokens = own, n
+		return req
+	}
+	caller, key := []policy.Scope{concurrency("caller:a", 1)}, []policy.Scope{tokens("key:2", 100)}
+	return heldUp{
+		other:  s.runs(s.request(other)),
+		tokens: s.runs(sized(60, nil, key)),
+		large:  s.waits(sized(80, caller, []policy.Scope{other}, key)),
+		caller: s.runs(sized(0, caller, []policy.Scope{concurrency("key:3", 1)})),
+		small:  s.waits(sized(10, nil, key)),
+	}
+}
+
 func strictOrder(s *suite) {
 	s.rules.Order = fifo.OrderStrict
 	fleet, a, b := concurrency("fleet", 10), concurrency("caller:a", 1), concurrency("caller:b", 5)

@@ -24,6 +24,8 @@ func Test(t *testing.T, open func(t *testing.T) fifo.Store) {
 		"4 priority before arrival":                       priority,
 		"4 a blocked head holds up nobody else":           blockedHead,
 		"4 a smaller request passes nobody":               smallerRequest,
+		"4 a head that moves holds up nobody":             movedHead,
+		"4 a line that moves holds up nobody":             movedLine,
 		"4 strict order holds up all who share":           strictOrder,
 		"5 room is kept after enough passes":              boundedPasses,
 		"6 a history agrees with the model":               histories,

@@ -35,9 +35,14 @@ type history struct {
 	queue *queue.Queue
 	model reference.Model
 	pairs []pair
-	rules []queue.Rules
 	limit map[string]int64
 	count int64
+
+	// What kind of history it is.
+	rules   []queue.Rules
+	kinds   []policy.ScopeKind
+	unlike  int // how many of a hundred come out of order
+	callers int // how many callers there are, and keys
 }
 
 type pair struct {
@@ -46,13 +51,19 @@ type pair struct {
 }
 
 func newHistory(t *testing.T, seed uint64) *history {
-	epoch := time.Unix(1e9, 0)
+	epoch, dice := time.Unix(1e9, 0), rand.New(rand.NewPCG(seed, 0))
 	h := &history{
-		t: t, rand: rand.New(rand.NewPCG(seed, 0)), now: epoch, queue: queue.New(epoch), limit: map[string]int64{},
-		rules: []queue.Rules{{}, {MaxPasses: 1}, {MaxPasses: 3, QueueLimit: 4}},
+		t: t, rand: dice, now: epoch, queue: queue.New(epoch), limit: map[string]int64{},
+		rules:   []queue.Rules{{}, {MaxPasses: 1}, {MaxPasses: 2, QueueLimit: 1 + dice.IntN(4)}},
+		kinds:   policy.ScopeKinds(),
+		unlike:  10 + 50*dice.IntN(2),
+		callers: 1 + dice.IntN(2),
 	}
-	if seed%3 == 1 {
+	if dice.IntN(3) == 0 {
 		h.rules = append(h.rules, queue.Rules{Order: queue.OrderStrict}, queue.Rules{Order: queue.OrderStrict, QueueLimit: 3})
+	}
+	if dice.IntN(3) == 0 {
+		h.kinds = []policy.ScopeKind{policy.ScopeConcurrency, policy.ScopeTokens, policy.ScopeTokens}
 	}
 	return h
 }
@@ -159,15 +170,12 @@ func (h *history) drain() {
 
 // request returns a request for a few of a few scopes.
 func (h *history) request() *policy.AdmitRequest {
-	arrival := h.count
-	if h.rand.IntN(10) == 0 {
-		arrival = max(1, arrival-int64(h.rand.IntN(10)))
-	}
 	req := &policy.AdmitRequest{Attempt: 1, NoWait: h.rand.IntN(12) == 0, Request: &policy.Request{
-		ID: fmt.Sprint("r", h.count), Arrival: arrival, InputTokens: int64(h.rand.IntN(6)),
-		Scopes: h.some(3, "caller:a", "caller:b", "fleet"),
+		ID: fmt.Sprint("r", h.count), Arrival: h.count, InputTokens: int64(h.rand.IntN(6)),
+		Scopes: h.some(3, "fleet", "caller:a", "caller:b"),
 	}}
-	if h.rand.IntN(8) == 0 {
+	if h.rand.IntN(100) < h.unlike {
+		req.Request.Arrival = max(1, h.count-int64(h.rand.IntN(10)))
 		req.Request.Priority = h.rand.IntN(3) - 1
 	}
 	for i := range 1 + h.rand.IntN(3) {
@@ -181,7 +189,7 @@ func (h *history) request() *policy.AdmitRequest {
 func (h *history) some(most int, names ...string) []policy.Scope {
 	var scopes []policy.Scope
 	for range h.rand.IntN(most) {
-		s := policy.Scope{ID: names[h.rand.IntN(len(names))], Kind: policy.ScopeKinds()[h.rand.IntN(3)]}
+		s := policy.Scope{ID: names[h.rand.IntN(h.callers*len(names)/2)], Kind: h.kinds[h.rand.IntN(len(h.kinds))]}
 		if s.Kind != policy.ScopeConcurrency {
 			s.Window = 10 * time.Second
 		}

@@ -31,7 +31,7 @@ func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitReq
 	}
 	for _, t := range slices.SortedStableFunc(slices.Values(waits), compare) {
 		q.tickets[t.name()] = t
-		q.admit(t, at, false) // has candidates and no limit of the queue, so it cannot fail
+		_ = q.admit(t, at, false) // cannot fail: it has candidates, may wait, and the queue has no limit
 	}
 	return runs, waits, q.settle(at), nil
 }
