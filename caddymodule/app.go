@@ -206,21 +206,25 @@ func (a *App) Cleanup() error {
 		}
 	}
 	if caddy.Exiting() || !a.started {
-		a.uses.end(0)
+		// The server has waited for requests as long as it may. Those that are
+		// left have a moment to release what they hold.
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		a.uses.end(ctx, 0)
 		end()
 		return nil
 	}
 	go func() { // ends with the last request
-		a.uses.end(linger)
+		a.uses.end(context.Background(), linger)
 		end()
 	}()
 	return nil
 }
 
 // tracer returns the tracer for a request: that of Caddy's own tracing if it
-// is on, else that of the app.
+// is on, which span tells, else that of the app.
 func (a *App) tracer(span trace.Span) trace.Tracer {
-	if span.SpanContext().IsValid() && span.IsRecording() {
+	if span.SpanContext().IsValid() {
 		return span.TracerProvider().Tracer(instrumentation, trace.WithInstrumentationVersion(version()))
 	}
 	return a.tracing.tracer()

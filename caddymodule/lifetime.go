@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"context"
 	"sync"
 	"time"
 )
@@ -10,6 +11,7 @@ import (
 type lifetime struct {
 	mu    sync.Mutex
 	users int
+	last  time.Time // when the last user left
 	ended bool
 	idle  chan struct{} // closed when users is 0, if somebody waits
 }
@@ -35,39 +37,53 @@ func (l *lifetime) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.users--
-	if l.users == 0 && l.idle != nil {
+	if l.users > 0 {
+		return
+	}
+	l.last = time.Now()
+	if l.idle != nil {
 		close(l.idle)
 		l.idle = nil
 	}
 }
 
-// end waits until there has been no user for the given time, and then lets
-// nobody enter any more.
-func (l *lifetime) end(quiet time.Duration) {
+// end waits until there has been no user for the given time, counted from its
+// call at the earliest, and then lets nobody enter any more. When ctx ends it
+// waits no longer.
+func (l *lifetime) end(ctx context.Context, quiet time.Duration) {
+	began := time.Now()
 	for {
-		l.wait()
-		time.Sleep(quiet)
 		l.mu.Lock()
-		if l.users == 0 {
+		wait := quiet - time.Since(later(began, l.last))
+		if l.users == 0 && wait <= 0 || ctx.Err() != nil {
 			l.ended = true
 			l.mu.Unlock()
 			return
 		}
+		var idle chan struct{} // nil blocks
+		if l.users > 0 {
+			if l.idle == nil {
+				l.idle = make(chan struct{})
+			}
+			idle, wait = l.idle, forever
+		}
 		l.mu.Unlock()
+		timer := time.NewTimer(wait)
+		select {
+		case <-idle:
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 }
 
-// wait blocks until there is no user.
-func (l *lifetime) wait() {
-	l.mu.Lock()
-	if l.users == 0 {
-		l.mu.Unlock()
-		return
+// forever is longer than any wait.
+const forever = 1<<63 - 1
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
 	}
-	if l.idle == nil {
-		l.idle = make(chan struct{})
-	}
-	idle := l.idle
-	l.mu.Unlock()
-	<-idle
+	return b
 }
