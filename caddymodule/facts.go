@@ -104,13 +104,16 @@ func (f *facts) learn(res policy.AttemptResult) {
 	defer f.mu.Unlock()
 	x := f.candidates[res.Candidate.ID]
 	if x == nil {
-		x = &experience{latency: res.FirstEvent}
+		x = new(experience)
 		f.candidates[res.Candidate.ID] = x
 	}
 	failed := 0.0
-	if res.Disposition.Failure() {
+	switch {
+	case res.Disposition.Failure():
 		failed = 1
-	} else if res.FirstEvent > 0 {
+	case x.latency == 0:
+		x.latency = res.FirstEvent
+	case res.FirstEvent > 0:
 		x.latency += time.Duration(smoothing * float64(res.FirstEvent-x.latency))
 	}
 	x.failures += smoothing * (failed - x.failures)
