@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/usherproxy/usher/internal/format"
 	"github.com/usherproxy/usher/internal/pluginhost"
+	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/host"
 )
 
@@ -150,15 +152,23 @@ func (h *Handler) provisionProviders(ctx caddy.Context, secrets map[string]strin
 // its transport says otherwise. Caddy's own default is made for many hosts.
 const idleConnections = 512
 
+// handshakeTimeout is how long TLS with a provider may take to begin, unless
+// its transport says otherwise. Caddy's own default is for ever.
+const handshakeTimeout = 10 * time.Second
+
 // loadTransport returns the transport to the provider.
 func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
 	if len(p.TransportRaw) == 0 {
-		t := &reverseproxy.HTTPTransport{KeepAlive: &reverseproxy.KeepAlive{MaxIdleConnsPerHost: idleConnections}}
-		return t, t.Provision(ctx)
+		p.TransportRaw = caddyconfig.JSONModuleObject(reverseproxy.HTTPTransport{
+			KeepAlive: &reverseproxy.KeepAlive{MaxIdleConnsPerHost: idleConnections},
+		}, "protocol", "http", nil)
 	}
 	mod, err := ctx.LoadModule(p, "TransportRaw")
 	if err != nil {
 		return nil, fmt.Errorf("load transport: %w", err)
+	}
+	if t, ok := mod.(*reverseproxy.HTTPTransport); ok && t.Transport.TLSHandshakeTimeout == 0 {
+		t.Transport.TLSHandshakeTimeout = handshakeTimeout
 	}
 	return mod.(http.RoundTripper), nil
 }
@@ -207,7 +217,7 @@ const readyTimeout = 10 * time.Second
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	op, ok := format.Match(r.Method, r.URL.Path)
 	if !ok {
-		return next.ServeHTTP(w, r)
+		return pass(w, r, next)
 	}
 	if !h.app.uses.enter() {
 		return caddyhttp.Error(http.StatusServiceUnavailable, errors.New("this configuration has ended"))
@@ -216,25 +226,41 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	who, ok := h.directory.identify(format.Credential(r.Header, r.URL.Query()), repl)
 	if !ok {
+		w.Header().Set("WWW-Authenticate", "Bearer")
 		op.WriteRefusal(w, format.UnknownCaller())
 		return nil
 	}
 	switch op.Kind {
 	case format.ListModels:
 		format.WriteModels(w, h.listing)
-		return nil
 	case format.GetModel:
 		h.writeModel(w, op, op.Model(r.URL.Path))
-		return nil
+	default:
+		if h.awaitPolicies(r.Context()) {
+			h.serve(w, r, op, who, repl)
+		} else {
+			op.WriteRefusal(w, format.Denied(policy.ReasonPluginUnavailable, time.Second))
+		}
 	}
+	return nil
+}
+
+// awaitPolicies waits until the policies are configured. It reports false if
+// they are not in time.
+func (h *Handler) awaitPolicies(ctx context.Context) bool {
+	select {
+	case <-h.ready: // almost always
+		return true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
 	select {
 	case <-h.ready:
-	case <-time.After(readyTimeout):
-		op.WriteRefusal(w, format.Denied("plugin_unavailable", time.Second))
-		return nil
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	h.serve(w, r, op, who, repl)
-	return nil
 }
 
 func (h *Handler) writeModel(w http.ResponseWriter, op *format.Operation, name string) {
