@@ -41,14 +41,19 @@ func (b *answer) Close() error {
 
 func (b *answer) disposition() policy.Disposition {
 	switch {
+	case b.a.disposition != policy.OK: // an error, whatever became of its text
+		return b.a.disposition
 	case b.err == nil: // closed before its end: nobody reads on
 		return policy.ClientGone
 	case b.err != io.EOF:
-		return dispositionOf(b.a.ctx, b.err)
+		return b.a.blame(b.err)
 	}
 	if fault := b.a.meter.Err(); fault != nil {
 		b.a.span.AddEvent("error_event")
 		return fault.Disposition
 	}
-	return b.a.r.op.Classify(time.Now(), b.a.status, nil, b.a.errorBody).Disposition
+	if !b.a.meter.FirstContent() { // nothing of what was asked for
+		return policy.UpstreamError
+	}
+	return policy.OK
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -22,6 +23,15 @@ type use struct {
 	locate  func(error) error // puts the line of the Caddyfile before an error
 
 	instance *pluginhost.Instance // set by start
+
+	complained atomic.Int64 // when its failure was last logged, in Unix seconds
+}
+
+// complains reports whether a failure of the policy is to be logged: one a
+// second. The others are in the records of their requests.
+func (u *use) complains(now time.Time) bool {
+	last := u.complained.Load()
+	return last != now.Unix() && u.complained.CompareAndSwap(last, now.Unix())
 }
 
 // A chain is the policies of a site in the order in which they are asked.

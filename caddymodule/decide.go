@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -26,7 +27,7 @@ func (r *run) decide(ctx context.Context) *format.Refusal {
 		if stands || refusal != nil {
 			return refusal
 		}
-		if refusal := r.giveBack(ctx, policy.Denied); refusal != nil {
+		if refusal := r.giveBack(ctx); refusal != nil {
 			return refusal
 		}
 	}
@@ -38,6 +39,11 @@ func (r *run) selectAndAdmit(ctx context.Context) (refusal *format.Refusal, wait
 	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.model.catalog.Candidates, r.who.Scopes)
 	r.verdicts = nil
 	ch := r.h.chain
+	if len(ch.selects) == 0 {
+		if r.ranked = inService(r.ranked); len(r.ranked) == 0 {
+			return nobody(nil, time.Now()), false
+		}
+	}
 	var first *use
 	if len(ch.admits) > 0 {
 		first = ch.admits[0]
@@ -66,8 +72,8 @@ func (r *run) settled() {
 	r.uncount = r.h.app.shared.facts.begin(r.chosen, r.who.Scopes)
 }
 
-// ask makes the round trips of steps, one after the other. noWait tells the
-// admission policy among them that another one follows.
+// ask makes the round trips of steps, one after the other. The flag noWait
+// tells the admission policy among them that another one follows.
 func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *format.Refusal, waited bool) {
 	for len(todo) > 0 {
 		st := todo[0]
@@ -79,31 +85,30 @@ func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *forma
 			r.selecting += time.Since(began)
 		}
 		if err != nil {
-			spans.end(err)
+			spans.endSelection(err)
+			spans.endAdmission(err)
 			if refusal := r.unanswered(ctx, st, err); refusal != nil {
 				return refusal, false
 			}
 			continue
 		}
-		failed, refusal := r.takeSelections(st, d, spans)
-		if refusal != nil {
-			if d.Admission != nil {
-				st.admit.instance.Cancel(r.req.ID, r.admits)
+		if len(st.selects) > 0 {
+			failed, refusal := r.takeSelections(st, d, spans)
+			if failed >= 0 || refusal != nil {
+				r.drop(st, d, spans)
 			}
-			spans.end(nil)
-			return refusal, false
-		}
-		if failed >= 0 { // go on without it
-			spans.end(nil)
-			todo = append(steps(st.selects[failed+1:], st.admit), todo...)
-			continue
+			if refusal != nil {
+				return refusal, false
+			}
+			if failed >= 0 { // go on without it
+				todo = append(steps(st.selects[failed+1:], st.admit), todo...)
+				continue
+			}
 		}
 		if st.admit == nil {
-			spans.end(nil)
 			continue
 		}
-		refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, began, noWait, spans)
-		if refusal != nil {
+		if refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, began, noWait, spans); refusal != nil {
 			return refusal, false
 		}
 	}
@@ -136,24 +141,25 @@ func (r *run) unanswered(ctx context.Context, st step, err error) *format.Refusa
 	if refusal := r.ended(ctx); refusal != nil {
 		return refusal
 	}
+	var refusal *format.Refusal
 	for _, u := range st.selects {
 		r.record.Selections = append(r.record.Selections, selectionRecord{Policy: u.name, Error: err.Error()})
-		if !u.open {
-			return r.bypass(u, err)
-		}
-		r.bypass(u, err)
+		refusal = cmp.Or(refusal, r.bypass(u, err))
 	}
-	if st.admit == nil {
-		return nil
+	if st.admit != nil {
+		r.record.Admissions = append(r.record.Admissions, admissionRecord{Policy: st.admit.name, Error: err.Error()})
+		refusal = cmp.Or(refusal, r.bypass(st.admit, err))
 	}
-	r.record.Admissions = append(r.record.Admissions, admissionRecord{Policy: st.admit.name, Error: err.Error()})
-	return r.bypass(st.admit, err)
+	return refusal
 }
 
 // bypass says what becomes of a request whose policy failed: nil if the
 // configuration lets it go on.
 func (r *run) bypass(u *use, err error) *format.Refusal {
-	r.h.log.Error("policy failed", zap.String("policy", u.name), zap.Bool("bypassed", u.open), zap.Error(err))
+	if u.complains(time.Now()) {
+		r.h.log.Error("policy failed", zap.String("policy", u.name), zap.Bool("bypassed", u.open),
+			zap.String("request", r.record.ID), zap.Error(err))
+	}
 	if u.open {
 		return nil
 	}
@@ -161,56 +167,72 @@ func (r *run) bypass(u *use, err error) *format.Refusal {
 	return &refusal
 }
 
-// ended returns the refusal of a request whose time is over or whose caller
-// left, else nil.
-func (r *run) ended(ctx context.Context) *format.Refusal {
-	if ctx.Err() == nil {
-		return nil
+// drop ends an admission that was decided together with a selection that does
+// not hold.
+func (r *run) drop(st step, d *host.Decision, spans decisionSpans) {
+	if d.Admission == nil {
+		return // nobody was asked for it, and its span is never ended
 	}
-	refusal := format.DeadlineExceeded()
-	if errors.Is(ctx.Err(), context.Canceled) { // nobody will read it
-		refusal.Status, refusal.Code = statusClientGone, string(policy.ClientGone)
-	}
-	return &refusal
+	spans.endAdmission(nil)
+	st.admit.instance.Cancel(r.req.ID, r.admits)
+	r.admits++ // the next one must not be what is cancelled
 }
 
-// statusClientGone is what logs show for a caller who left.
-const statusClientGone = 499
-
-// takeSelections takes the answers of the selection policies of a step. It
-// returns the index of one that failed and may be left out, or -1.
+// takeSelections takes the answers of the selection policies of a step, and
+// ends their span. It returns the index of one that failed and may be left
+// out, or -1.
 func (r *run) takeSelections(st step, d *host.Decision, spans decisionSpans) (failed int, refusal *format.Refusal) {
 	for i, u := range st.selects {
-		if i >= len(d.Selections) {
-			return i - 1, r.bypass(u, errors.New("the plugin did not answer for it"))
+		s := host.SelectionResult{Err: errUnanswered}
+		if i < len(d.Selections) {
+			s = d.Selections[i]
 		}
-		s := d.Selections[i]
-		err := s.Err
-		if err == nil {
-			err = s.Check(r.ranked)
-		}
-		rec := selectionRecord{Policy: u.name, Duration: inMilliseconds(s.Duration)}
-		if err != nil {
-			rec.Error = err.Error()
-			r.record.Selections = append(r.record.Selections, rec)
+		if err := r.takeSelection(u, s, spans); err != nil {
+			spans.endSelection(err)
 			return i, r.bypass(u, err)
 		}
-		verdicts := complete(s.Selection, r.ranked)
-		rec.Verdicts = recordVerdicts(verdicts)
-		r.record.Selections = append(r.record.Selections, rec)
-		spans.verdicts(u.name, verdicts)
-		r.verdicts = append(r.verdicts, verdicts...)
-		if r.ranked = s.Ranked(r.ranked); len(r.ranked) == 0 {
-			return -1, r.nobody()
+		if len(r.ranked) == 0 {
+			spans.endSelection(nil)
+			return -1, nobody(r.verdicts, time.Now())
 		}
 	}
+	spans.endSelection(nil)
 	return -1, nil
+}
+
+// errUnanswered is the error of a policy that its plugin says nothing of.
+var errUnanswered = errors.New("the plugin did not answer for it")
+
+// takeSelection takes the answer of one selection policy.
+func (r *run) takeSelection(u *use, s host.SelectionResult, spans decisionSpans) error {
+	rec := selectionRecord{Policy: u.name, Duration: inMilliseconds(s.Duration)}
+	defer func() { r.record.Selections = append(r.record.Selections, rec) }()
+	err := s.Err
+	if err == nil {
+		err = s.Check(r.ranked)
+	}
+	if err != nil {
+		rec.Error = err.Error()
+		return err
+	}
+	verdicts := complete(s.Selection, r.ranked)
+	rec.Verdicts = recordVerdicts(verdicts)
+	spans.verdicts(u.name, verdicts)
+	r.verdicts = append(r.verdicts, verdicts...)
+	r.ranked = inService(s.Ranked(r.ranked))
+	return nil
+}
+
+// inService returns the candidates without those that the operator took out
+// of service: no policy can send a request there.
+func inService(candidates []policy.Candidate) []policy.Candidate {
+	return slices.DeleteFunc(candidates, func(c policy.Candidate) bool { return c.Disabled })
 }
 
 // complete returns the verdicts of s with one for each candidate that was
 // offered and not mentioned.
 func complete(s policy.Selection, offered []policy.Candidate) []policy.Verdict {
-	verdicts := s.Verdicts
+	verdicts := slices.Clip(s.Verdicts)
 	for _, c := range offered {
 		mentioned := func(v policy.Verdict) bool { return v.Candidate == c.ID }
 		if !slices.ContainsFunc(s.Verdicts, mentioned) {
@@ -223,10 +245,10 @@ func complete(s policy.Selection, offered []policy.Candidate) []policy.Verdict {
 
 // nobody refuses a request that no candidate can serve now: with the instant
 // at which the first one may, if any verdict tells.
-func (r *run) nobody() *format.Refusal {
-	reason, now := policy.ReasonNoCandidate, time.Now()
+func nobody(verdicts []policy.Verdict, now time.Time) *format.Refusal {
+	reason := policy.ReasonNoCandidate
 	var soonest time.Time
-	for _, v := range r.verdicts {
+	for _, v := range verdicts {
 		if v.Status == policy.Skipped && v.Until.After(now) && (soonest.IsZero() || v.Until.Before(soonest)) {
 			reason, soonest = v.Reason, v.Until
 		}
@@ -252,13 +274,16 @@ func (r *run) stands(ctx context.Context) (bool, *format.Refusal) {
 	refusal, _ := r.ask(ctx, steps(r.h.chain.selects, nil), false)
 	stands := len(r.ranked) > 0
 	r.ranked, r.verdicts = ranked, verdicts
-	if r.ended(ctx) != nil || (refusal != nil && stands) {
-		return false, refusal
+	if ended := r.ended(ctx); ended != nil {
+		return false, ended
 	}
-	if stands {
+	if !stands {
+		return false, nil
+	}
+	if refusal == nil {
 		r.settled()
 	}
-	return stands, nil
+	return refusal == nil, refusal
 }
 
 // giveBackTimeout is how long policies may take to note the end of a lease
@@ -267,11 +292,9 @@ const giveBackTimeout = 2 * time.Second
 
 // giveBack ends the leases of the request, and waits until the policies know:
 // what a failed candidate held is freed before another one is taken.
-func (r *run) giveBack(ctx context.Context, why policy.Disposition) *format.Refusal {
-	last := r.last
-	r.last = outcome{disposition: why, usage: last.usage}
+func (r *run) giveBack(ctx context.Context) *format.Refusal {
 	acks := r.release(trace.SpanContextFromContext(ctx))
-	r.last, r.chosen = last, policy.Candidate{}
+	r.chosen = policy.Candidate{}
 	timeout := time.NewTimer(giveBackTimeout)
 	defer timeout.Stop()
 	for _, ack := range acks {

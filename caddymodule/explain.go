@@ -104,12 +104,16 @@ func explain(out io.Writer, d *decision) {
 	}
 }
 
-// String returns m as "1.234 ms" or "1.234 s".
+// String returns m with three digits, such as "0.055 ms", "1.23 s" or "20m0s".
 func (m milliseconds) String() string {
-	if m >= 1000 {
-		return fmt.Sprintf("%.3g s", float64(m)/1000)
+	d := time.Duration(float64(m) * float64(time.Millisecond))
+	switch {
+	case m < 999.5:
+		return fmt.Sprintf("%.3g ms", float64(m))
+	case d < 10*time.Minute:
+		return fmt.Sprintf("%.3g s", d.Seconds())
 	}
-	return fmt.Sprintf("%.3g ms", float64(m))
+	return d.Round(time.Second).String()
 }
 
 func (d *decision) by() string {
@@ -184,6 +188,12 @@ func (a attemptRecord) explain() string {
 	s := string(a.Disposition)
 	if a.Status != 0 {
 		s = fmt.Sprintf("%d %s", a.Status, s)
+	}
+	if a.Error != "" {
+		s += " (" + a.Error + ")"
+	}
+	if a.Until != nil {
+		s += ", until " + a.Until.Local().Format(time.TimeOnly)
 	}
 	if a.FirstEvent > 0 {
 		s += ", first content after " + a.FirstEvent.String()

@@ -2,6 +2,8 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"io"
+	"maps"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -45,3 +47,36 @@ func (u *PolicyUse) Options(repl *caddy.Replacer) (json.RawMessage, error) { ret
 func (p *Plugin) Environ(repl *caddy.Replacer) ([]string, error) { return p.environ(repl) }
 
 func (m SourceMap) At(pointer string) string { return m.at(pointer) }
+
+// What tests of the pipeline reach.
+
+type Decision = decision
+
+// Explain prints a decision for people.
+func Explain(out io.Writer, d *Decision) { explain(out, d) }
+
+// InUse reports whether anything is held for a configuration.
+func InUse() bool {
+	used := false
+	for _, pool := range []*caddy.UsagePool{pluginPool, sharedPool, tracingPool} {
+		pool.Range(func(any, any) bool {
+			used = true
+			return false
+		})
+	}
+	return used
+}
+
+// Counted returns what runs, by key and by scope.
+func Counted() map[string]int64 {
+	counts := make(map[string]int64)
+	if s := currentShared(); s != nil {
+		s.facts.mu.Lock()
+		defer s.facts.mu.Unlock()
+		for key, n := range s.facts.keys {
+			counts["in flight: "+key] = int64(n)
+		}
+		maps.Copy(counts, s.facts.scopes)
+	}
+	return counts
+}

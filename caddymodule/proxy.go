@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httputil"
+	"slices"
 	"strings"
 	"sync"
 
@@ -12,11 +13,11 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/usherproxy/usher/internal/format"
-	"github.com/usherproxy/usher/policy"
 )
 
 // newProxy returns the standard library's reverse proxy over our transport,
-// which chooses where each attempt goes.
+// which chooses where each attempt goes. It sends each event of a stream at
+// once.
 func (h *Handler) newProxy() *httputil.ReverseProxy {
 	errorLog, err := zap.NewStdLogAt(h.log, zapcore.DebugLevel)
 	if err != nil {
@@ -27,30 +28,29 @@ func (h *Handler) newProxy() *httputil.ReverseProxy {
 		Transport:      roundTripper{},
 		ModifyResponse: modifyResponse,
 		ErrorHandler:   handleError,
-		FlushInterval:  -1, // each event at once
 		BufferPool:     &buffers,
 		ErrorLog:       errorLog,
 	}
 }
 
 // unsentHeaders are the caller's headers that are of no business to a
-// provider, besides credentials.
+// provider, besides credentials. A name that ends in a hyphen stands for all
+// that begin with it.
 var unsentHeaders = []string{
-	"Traceparent", "Tracestate", "Baggage", // of the caller's own traces
-	"Connection", "Upgrade", "Te", "Trailer", // of the caller's connection
-	"X-Real-Ip", "Cf-Connecting-Ip", "True-Client-Ip", "Via", // who the caller is
+	"X-Usher-",
+	"Traceparent", "Tracestate", "Baggage", "B3", "X-B3-", // of the caller's own traces
+	"Connection", "Upgrade", "Te", "Trailer", "Expect", // of the caller's connection
 	"Accept-Encoding", // answers are read on their way
+	// Who the caller is, and what it came through.
+	"X-Forwarded-", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Cf-", "Cdn-Loop", "Via",
 }
 
 // rewrite removes from the caller's request what must not reach a provider.
-// The proxy has removed hop-by-hop and X-Forwarded-* headers.
+// The proxy has removed hop-by-hop headers.
 func rewrite(pr *httputil.ProxyRequest) {
 	header := pr.Out.Header
 	format.StripCredentials(header, pr.Out.URL)
-	for _, name := range unsentHeaders {
-		header.Del(name)
-	}
-	deletePrefix(header, "X-Usher-")
+	deleteFields(header, unsentHeaders)
 	header.Set("Accept-Encoding", "identity")
 	if _, ok := header["User-Agent"]; !ok {
 		header.Set("User-Agent", "") // else net/http would add its own
@@ -58,18 +58,21 @@ func rewrite(pr *httputil.ProxyRequest) {
 	pr.Out.Body = http.NoBody // each attempt brings the held bytes
 }
 
-// keptBack are headers of a provider's answer that callers do not get, by
-// their prefix: cookies, which all callers would share; other addresses of the
-// provider; what the limits of the one key that served the request are; and
-// what this server says by itself.
-var keptBack = []string{"Set-Cookie", "Alt-Svc", "X-Ratelimit-", "X-Usher-", "Server-Timing", "Server"}
+// keptBack are headers of a provider's answer that callers do not get. A name
+// that ends in a hyphen stands for all that begin with it.
+var keptBack = []string{
+	"Set-Cookie",                              // which all callers would share
+	"X-Ratelimit-", "Ratelimit", "Ratelimit-", // the limits of the one key that served the request
+	"Openai-Organization", "Openai-Project", // whose key that is
+	"Alt-Svc", "Strict-Transport-Security", "Nel", "Report-To", "Reporting-Endpoints", // of the provider's own address
+	"Access-Control-", "Www-Authenticate", // what is for this site to say
+	"X-Usher-", "Server", "Server-Timing", // what this server says by itself
+}
 
 // modifyResponse prepares the answer for the caller.
 func modifyResponse(resp *http.Response) error {
 	r := runOf(resp.Request.Context())
-	for _, prefix := range keptBack {
-		deletePrefix(resp.Header, prefix)
-	}
+	deleteFields(resp.Header, keptBack)
 	if ops := r.h.providers[r.chosen.Provider].HeaderDown; ops != nil {
 		ops.ApplyTo(resp.Header, r.repl)
 	}
@@ -79,10 +82,15 @@ func modifyResponse(resp *http.Response) error {
 	return nil
 }
 
-func deletePrefix(h http.Header, prefix string) {
-	for name := range h {
-		if strings.HasPrefix(http.CanonicalHeaderKey(name), prefix) {
-			delete(h, name)
+// deleteFields deletes the fields of the names, which may end in a hyphen.
+func deleteFields(h http.Header, names []string) {
+	for field := range h {
+		canonical := http.CanonicalHeaderKey(field)
+		meant := func(name string) bool {
+			return canonical == name || strings.HasSuffix(name, "-") && strings.HasPrefix(canonical, name)
+		}
+		if slices.ContainsFunc(names, meant) {
+			delete(h, field)
 		}
 	}
 }
@@ -95,17 +103,11 @@ func (e *refusalError) Error() string { return e.Message }
 
 // handleError answers a request that no attempt has answered.
 func handleError(w http.ResponseWriter, req *http.Request, err error) {
-	r := runOf(req.Context())
 	e, ok := errors.AsType[*refusalError](err)
-	if !ok {
-		e = &refusalError{format.Failed(policy.UpstreamError, 0)}
+	if !ok { // the proxy itself looks at one header only
+		e = &refusalError{(&format.BadRequest{Message: "the header Upgrade names no protocol"}).Refusal()}
 	}
-	if e.Status == statusClientGone {
-		r.record.Refusal = e.Code
-		w.WriteHeader(statusClientGone) // for the access log
-		return
-	}
-	r.refuse(w, e.Refusal)
+	runOf(req.Context()).refuse(w, e.Refusal)
 }
 
 func runOf(ctx context.Context) *run { return ctx.Value(runKey{}).(*run) }

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -72,6 +73,7 @@ type attemptRecord struct {
 	Candidate   string             `json:"candidate"`
 	Status      int                `json:"status,omitempty"`
 	Disposition policy.Disposition `json:"disposition"`
+	Error       string             `json:"error,omitempty"`
 	Until       *time.Time         `json:"until,omitempty"`
 	FirstEvent  milliseconds       `json:"first_event_ms,omitempty"`
 	Duration    milliseconds       `json:"duration_ms"`
@@ -91,6 +93,11 @@ type milliseconds float64
 
 func inMilliseconds(d time.Duration) milliseconds {
 	return milliseconds(float64(d.Microseconds()) / 1000)
+}
+
+// brief returns s as valid text of at most n bytes.
+func brief(s string, n int) string {
+	return strings.ToValidUTF8(s[:min(len(s), n)], "")
 }
 
 func optionalTime(t time.Time) *time.Time {

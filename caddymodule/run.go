@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -29,12 +30,19 @@ type run struct {
 	who   identity
 	req   *policy.Request
 
+	// ctx is that of the request. Attempts are made in it, and not in that of
+	// the proxy, which would pass on what a provider says before its answer
+	// (status 103) with all headers, and clear ours.
+	ctx context.Context
+
 	tracer trace.Tracer
-	span   trace.Span // of the server; nil inside Caddy's tracing
+	server trace.Span // of the request
+	owned  bool       // server is ours, and not that of Caddy's tracing
 
 	verdicts []policy.Verdict
 	ranked   []policy.Candidate // those that are left, best first
 	leases   []lease            // in the order in which they were given
+	outcome  outcome            // of what runs under the leases
 	chosen   policy.Candidate
 	admits   int // how often a lease was asked for
 	tries    int // how often the request was sent
@@ -43,12 +51,14 @@ type run struct {
 
 	selecting, admitting, upstream time.Duration
 
-	last    outcome // of the last attempt
+	attempt *attempt  // the last one
+	back    time.Time // when the first of the providers that refused may be asked again
 	record  *decision
 	refusal *format.Refusal
 }
 
-// outcome is how an attempt ended.
+// An outcome is how leases end. Its zero value is that of leases under which
+// nothing was sent.
 type outcome struct {
 	disposition policy.Disposition
 	usage       *policy.Usage
@@ -64,27 +74,27 @@ type lease struct {
 const HeaderPriority = "X-Usher-Priority"
 
 // serve takes a request of a known caller through the pipeline.
-func (h *Handler) serve(w http.ResponseWriter, r *http.Request, op *format.Operation, who identity, repl *caddy.Replacer) {
-	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(h.Timeout))
+func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Operation, who identity, repl *caddy.Replacer) {
+	ctx, cancel := context.WithTimeout(in.Context(), time.Duration(h.Timeout))
 	defer cancel()
 	id := uuid.Must(uuid.NewV7()).String()
 	w.Header().Set("X-Usher-Request-Id", id)
-	run := &run{h: h, op: op, repl: repl, who: who, began: time.Now(), uncount: func() {}}
-	ctx = run.startServerSpan(ctx, r, id)
-	defer run.end(ctx) // also through a panic, by which net/http aborts answers
-	run.record = &decision{
-		ID: id, Time: run.began, Caller: who.ID, Group: who.Group, Operation: op.Name,
+	r := &run{h: h, op: op, repl: repl, who: who, began: time.Now(), uncount: func() {}}
+	r.record = &decision{
+		ID: id, Time: r.began, Caller: who.ID, Group: who.Group, Operation: op.Name,
 		Selections: []selectionRecord{}, Admissions: []admissionRecord{}, Attempts: []attemptRecord{},
 	}
-	if refusal := run.read(w, r, id); refusal != nil {
-		run.refuse(w, *refusal)
+	r.ctx = r.startServerSpan(ctx, in, id)
+	defer r.end() // also through a panic, by which net/http aborts answers
+	refusal := r.read(w, in, id)
+	if refusal == nil {
+		refusal = r.decide(r.ctx)
+	}
+	if refusal != nil {
+		r.refuse(w, *refusal)
 		return
 	}
-	if refusal := run.decide(ctx); refusal != nil {
-		run.refuse(w, *refusal)
-		return
-	}
-	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(ctx, runKey{}, run)))
+	h.proxy.ServeHTTP(w, in.WithContext(context.WithValue(r.ctx, runKey{}, r)))
 }
 
 type runKey struct{}
@@ -96,7 +106,7 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 	if in.ContentLength > r.h.MaxBody {
 		return refuse(format.TooLarge(r.h.MaxBody))
 	}
-	if e := in.Header.Get("Content-Encoding"); e != "" && e != "identity" {
+	if e := in.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
 		return refuse(format.UnknownEncoding())
 	}
 	var err error
@@ -125,10 +135,7 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 
 // request returns what policies may see of the request.
 func (r *run) request(in *http.Request, id string) *policy.Request {
-	deadline, _ := in.Context().Deadline()
-	if end := r.began.Add(time.Duration(r.h.Timeout)); deadline.IsZero() || end.Before(deadline) {
-		deadline = end
-	}
+	deadline, _ := r.ctx.Deadline()
 	return &policy.Request{
 		ID: id, Format: r.op.Format, Operation: r.op.Name, Model: r.facts.Model, Stream: r.facts.Stream,
 		Caller: r.who.Caller, Priority: priority(in.Header.Get(HeaderPriority), r.who.Priority),
@@ -171,9 +178,29 @@ func (r *run) granted(uses ...*use) *policy.Request {
 	return &req
 }
 
+// statusClientGone is what access logs show for a caller who left.
+const statusClientGone = 499
+
+// ended returns the refusal of a request whose time is over or whose caller
+// left, else nil.
+func (r *run) ended(ctx context.Context) *format.Refusal {
+	if ctx.Err() == nil {
+		return nil
+	}
+	if errors.Is(ctx.Err(), context.Canceled) { // nobody will read it
+		return &format.Refusal{Status: statusClientGone, Code: string(policy.ClientGone)}
+	}
+	refusal := format.DeadlineExceeded()
+	return &refusal
+}
+
 // refuse answers with a refusal.
 func (r *run) refuse(w http.ResponseWriter, refusal format.Refusal) {
 	r.refusal = &refusal
+	if refusal.Status == statusClientGone {
+		w.WriteHeader(statusClientGone)
+		return
+	}
 	if r.chosen.ID != "" {
 		w.Header().Set("X-Usher-Candidate", r.chosen.ID)
 	}
@@ -192,30 +219,44 @@ func (r *run) setTiming(h http.Header) {
 
 // end releases what the request holds and closes its record. It must run
 // whatever happened.
-func (r *run) end(ctx context.Context) {
-	gone := errors.Is(context.Cause(ctx), context.Canceled)
-	if r.last.disposition == "" {
-		switch {
-		case gone:
-			r.last.disposition = policy.ClientGone
-		case r.refusal != nil && r.refusal.Status < http.StatusInternalServerError && r.refusal.Status != http.StatusTooManyRequests:
-			r.last.disposition = policy.ClientFault
-		default:
-			r.last.disposition = policy.Denied
-		}
+func (r *run) end() {
+	if r.attempt != nil {
+		r.attempt.finish(policy.Denied) // which changes nothing but after a panic
 	}
-	r.release(trace.SpanContextFromContext(ctx))
-	r.record.Disposition = r.last.disposition
+	r.release(trace.SpanContextFromContext(r.ctx))
+	r.record.Disposition = r.disposition()
 	r.record.Duration = inMilliseconds(time.Since(r.began))
 	r.endServerSpan()
 	r.h.app.shared.decisions.add(r.record)
 }
 
+// disposition says how the request ended.
+func (r *run) disposition() policy.Disposition {
+	switch {
+	case r.gone() && r.record.Status == 0:
+		return policy.ClientGone
+	case r.attempt != nil:
+		return r.attempt.disposition
+	case r.refusal != nil && r.refusal.Status < http.StatusInternalServerError && r.refusal.Status != http.StatusTooManyRequests:
+		return policy.ClientFault
+	}
+	return policy.Denied
+}
+
+// gone reports whether the caller has left.
+func (r *run) gone() bool { return errors.Is(r.ctx.Err(), context.Canceled) }
+
 // release ends all leases of the request, in the reverse of their order. It
 // returns what is closed when the policies have taken note.
 func (r *run) release(span trace.SpanContext) []<-chan struct{} {
 	r.uncount()
-	out := policy.Outcome{Disposition: r.last.disposition, Usage: r.last.usage}
+	out := policy.Outcome{Disposition: r.outcome.disposition, Usage: r.outcome.usage}
+	if out.Disposition == "" { // nothing was sent, and so nothing was used
+		out.Disposition, out.Usage = policy.Denied, new(policy.Usage)
+		if r.gone() {
+			out.Disposition = policy.ClientGone
+		}
+	}
 	if !r.leased.IsZero() {
 		out.Duration = time.Since(r.leased)
 	}
@@ -224,6 +265,6 @@ func (r *run) release(span trace.SpanContext) []<-chan struct{} {
 		l := r.leases[i]
 		acks = append(acks, l.use.instance.Release(r.req.ID, l.attempt, out, span))
 	}
-	r.leases = nil
+	r.leases, r.leased, r.outcome = nil, time.Time{}, outcome{}
 	return acks
 }

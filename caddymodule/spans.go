@@ -1,7 +1,9 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -19,55 +21,61 @@ import (
 // startServerSpan starts the span of the request, unless Caddy's own tracing
 // has one, in which case that is taken.
 func (r *run) startServerSpan(ctx context.Context, in *http.Request, id string) context.Context {
-	span := trace.SpanFromContext(ctx)
-	r.tracer = r.h.app.tracer(span)
-	if span.SpanContext().IsValid() {
-		span.SetAttributes(attribute.String("usher.request.id", id))
-		return ctx
+	r.server = trace.SpanFromContext(ctx)
+	r.tracer = r.h.app.tracer(r.server)
+	if !r.server.SpanContext().IsValid() {
+		r.owned = true
+		ctx = propagator.Extract(ctx, propagation.HeaderCarrier(in.Header))
+		ctx, r.server = r.tracer.Start(ctx, in.Method+" "+r.op.Route, trace.WithSpanKind(trace.SpanKindServer),
+			trace.WithTimestamp(r.began),
+			trace.WithAttributes(
+				semconv.HTTPRequestMethodKey.String(in.Method),
+				semconv.HTTPRoute(r.op.Route),
+				semconv.URLPath(in.URL.Path),
+				semconv.URLScheme(scheme(in)),
+			))
 	}
-	ctx = propagator.Extract(ctx, propagation.HeaderCarrier(in.Header))
-	ctx, r.span = r.tracer.Start(ctx, in.Method+" "+r.op.Route, trace.WithSpanKind(trace.SpanKindServer),
-		trace.WithTimestamp(r.began),
-		trace.WithAttributes(
-			semconv.HTTPRequestMethodKey.String(in.Method),
-			semconv.HTTPRoute(r.op.Route),
-			semconv.URLPath(in.URL.Path),
-			attribute.String("usher.request.id", id),
-		))
+	r.server.SetAttributes(
+		attribute.String("usher.request.id", id),
+		attribute.String("usher.caller.id", r.who.ID),
+		attribute.String("usher.caller.group", r.who.Group),
+	)
 	return ctx
+}
+
+func scheme(in *http.Request) string {
+	if in.TLS != nil {
+		return "https"
+	}
+	return "http"
 }
 
 // describeServerSpan adds what is known once the request has been read.
 func (r *run) describeServerSpan() {
-	if r.span == nil || !r.span.IsRecording() {
-		return
-	}
-	r.span.SetAttributes(
+	r.server.SetAttributes(
 		semconv.GenAIOperationNameKey.String(r.op.Name),
 		semconv.GenAIRequestModel(r.req.Model),
-		attribute.String("usher.caller.id", r.req.Caller.ID),
-		attribute.String("usher.caller.group", r.req.Caller.Group),
 		attribute.Int("usher.priority", r.req.Priority),
 	)
 }
 
-// endServerSpan ends the span of the request, if it is ours.
+// endServerSpan says how the request ended, and ends its span if that is ours.
 func (r *run) endServerSpan() {
-	if r.span == nil {
+	r.server.SetAttributes(attribute.String("usher.disposition", string(r.record.Disposition)))
+	if r.refusal != nil {
+		r.server.SetAttributes(attribute.String("usher.refusal", r.refusal.Code))
+	}
+	if !r.owned {
 		return
 	}
 	if r.record.Status != 0 {
-		r.span.SetAttributes(semconv.HTTPResponseStatusCode(r.record.Status))
-	}
-	r.span.SetAttributes(attribute.String("usher.disposition", string(r.record.Disposition)))
-	if r.refusal != nil {
-		r.span.SetAttributes(attribute.String("usher.refusal", r.refusal.Code))
+		r.server.SetAttributes(semconv.HTTPResponseStatusCode(r.record.Status))
 	}
 	if r.record.Status >= http.StatusInternalServerError {
-		r.span.SetStatus(codes.Error, string(r.record.Disposition))
-		r.span.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(r.record.Status)))
+		r.server.SetStatus(codes.Error, string(r.record.Disposition))
+		r.server.SetAttributes(semconv.ErrorTypeKey.String(strconv.Itoa(r.record.Status)))
 	}
-	r.span.End()
+	r.server.End()
 }
 
 // decisionSpans are the spans of one step: usher.select if it selects, and
@@ -127,11 +135,8 @@ func (s decisionSpans) verdicts(policyName string, verdicts []policy.Verdict) {
 	}
 }
 
-// enqueued tells that the request begins to wait. The selection is over.
+// enqueued tells that the request begins to wait.
 func (s decisionSpans) enqueued(position int) {
-	if s.selecting != nil {
-		s.selecting.End()
-	}
 	s.wait.AddEvent("enqueued", trace.WithAttributes(attribute.Int("usher.position", position)))
 }
 
@@ -154,15 +159,65 @@ func (s decisionSpans) admission(policyName string, a *host.Admission) {
 	s.wait.AddEvent("admitted", trace.WithAttributes(attribute.String("usher.candidate", a.Candidate)))
 }
 
-// end ends the spans. Ending one twice changes nothing.
-func (s decisionSpans) end(err error) {
-	for _, span := range []trace.Span{s.selecting, s.wait} {
-		if span == nil {
-			continue
-		}
-		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
-		}
-		span.End()
+// endSelection ends the span of the selection, if there is one.
+func (s decisionSpans) endSelection(err error) { s.end(s.selecting, err) }
+
+// endAdmission ends the span of the admission, if there is one.
+func (s decisionSpans) endAdmission(err error) { s.end(s.wait, err) }
+
+func (s decisionSpans) end(span trace.Span, err error) {
+	if span == nil {
+		return
 	}
+	switch {
+	case err == nil:
+	case errors.Is(s.outer.Err(), context.Canceled):
+		span.AddEvent(string(policy.ClientGone)) // which is nobody's error
+	default:
+		span.SetStatus(codes.Error, err.Error())
+	}
+	span.End()
+}
+
+// startSpan starts the span of the attempt.
+func (a *attempt) startSpan() {
+	u := a.r.h.providers[a.candidate.Provider].url
+	port, _ := strconv.Atoi(u.Port())
+	if port == 0 {
+		port = map[string]int{"http": 80, "https": 443}[u.Scheme]
+	}
+	attrs := []attribute.KeyValue{
+		semconv.GenAIOperationNameKey.String(a.r.op.Name),
+		semconv.GenAIProviderNameKey.String(a.candidate.Provider),
+		semconv.GenAIRequestModel(a.candidate.Model),
+		semconv.ServerAddress(u.Hostname()),
+		semconv.ServerPort(port),
+		attribute.String("usher.candidate", a.candidate.ID),
+		attribute.Int("usher.attempt", a.number),
+	}
+	if a.r.op.APIType != "" {
+		attrs = append(attrs, attribute.String("openai.api.type", a.r.op.APIType))
+	}
+	a.ctx, a.span = a.r.tracer.Start(a.r.ctx, a.r.op.Name+" "+a.candidate.Model,
+		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
+}
+
+// endSpan says how the attempt ended.
+func (a *attempt) endSpan(res policy.AttemptResult) {
+	a.span.SetAttributes(attribute.String("usher.disposition", string(res.Disposition)))
+	if a.status != 0 {
+		a.span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
+	}
+	if !res.Until.IsZero() {
+		a.span.SetAttributes(attribute.String("usher.until", res.Until.UTC().Format(time.RFC3339Nano)))
+	}
+	if u := res.Usage; u != nil {
+		a.span.SetAttributes(
+			semconv.GenAIUsageInputTokens(int(u.InputTokens)), semconv.GenAIUsageOutputTokens(int(u.OutputTokens)))
+	}
+	if res.Disposition != policy.OK && res.Disposition != policy.ClientGone {
+		a.span.SetStatus(codes.Error, cmp.Or(a.errorText(), string(res.Disposition)))
+		a.span.SetAttributes(semconv.ErrorTypeKey.String(string(res.Disposition)))
+	}
+	a.span.End()
 }
