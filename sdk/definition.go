@@ -49,8 +49,9 @@ func (d Definition) Build(ctx context.Context, config json.RawMessage) (Policies
 // Define describes a policy that is configured by a C, which must be a struct
 // that survives a round trip through JSON.
 //
-// A configuration is decoded over defaults. An option that C does not have is
-// an error. If C has a method Validate() error, it is called afterwards; it
+// A configuration is decoded over a copy of defaults: blocks and maps are merged
+// with the default, lists replace it, and null keeps it. An option that C does
+// not have is an error. If C has a method Validate() error, it is called afterwards; it
 // must have no side effect, and should name what is wrong with [OptionError].
 // Then build makes an instance. The context of build ends when the process is
 // about to end.

@@ -85,7 +85,7 @@ func start(t *testing.T, env ...string) *process {
 	t.Cleanup(func() { _ = life.Close() })
 	defer func(before *os.File) { os.Stdin = before }(os.Stdin)
 	os.Stdin = stdin
-	defer stdin.Close() //nolint:errcheck // the child has it
+	defer func() { _ = stdin.Close() }() // the child has it
 
 	p := &process{cmd: exec.Command(path), life: life, stderr: &buffer{}}
 	p.cmd.Env = append([]string{"TMPDIR=" + os.TempDir()}, env...)

@@ -33,6 +33,9 @@ func ServeAll(name string, definitions ...Definition) {
 	// The host decides when a plugin ends: it drains before it stops us. A
 	// terminal or a service manager signals the whole group at once.
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+	// When the host is gone, a line of the log must not end us before the
+	// policies have closed.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	stderr := os.Stderr
 	slog.SetDefault(newLogger(stderr))
 	log := slog.Default()

@@ -65,7 +65,7 @@ func (s *server) ValidateConfig(_ context.Context, req *policypb.ValidateConfigR
 	return &policypb.ValidateConfigResponse{Diagnostics: diagnosticsToProto(d.validate(req.GetConfigJson()))}, nil
 }
 
-func (s *server) Configure(_ context.Context, req *policypb.ConfigureRequest) (*policypb.ConfigureResponse, error) {
+func (s *server) Configure(ctx context.Context, req *policypb.ConfigureRequest) (*policypb.ConfigureResponse, error) {
 	d, err := s.definition(req.GetPolicy())
 	if err != nil {
 		return nil, err
@@ -84,10 +84,23 @@ func (s *server) Configure(_ context.Context, req *policypb.ConfigureRequest) (*
 	if policies.Admission != nil {
 		in.tickets = newTicketTable(policies.Admission)
 	}
+	if err := s.add(ctx, req.GetInstance(), in); err != nil {
+		in.close(context.WithoutCancel(ctx))
+		return nil, err
+	}
+	return &policypb.ConfigureResponse{Kinds: in.kinds()}, nil
+}
+
+// add makes an instance known, unless ctx has ended: then the host may have
+// drained it already, and nobody would ever end it.
+func (s *server) add(ctx context.Context, name string, in *instance) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances[req.GetInstance()] = in
-	return &policypb.ConfigureResponse{Kinds: in.kinds()}, nil
+	if ctx.Err() != nil {
+		return status.FromContextError(ctx.Err()).Err()
+	}
+	s.instances[name] = in
+	return nil
 }
 
 func (s *server) build(d Definition, config json.RawMessage) (p Policies, diagnostics []Diagnostic) {

@@ -1,7 +1,6 @@
 package policytest_test
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -68,14 +67,12 @@ func (g *gate) enter(req *policy.AdmitRequest) *place {
 		return p.req.Request.ID == req.Request.ID && p.req.Attempt == req.Attempt
 	})
 	if i < 0 {
-		i = len(g.line)
-		g.line = append(g.line, &place{ready: make(chan policy.Lease, 1)})
+		for i = len(g.line); i > 0 && g.line[i-1].req.Request.Arrival > req.Request.Arrival; i-- {
+		}
+		g.line = slices.Insert(g.line, i, &place{ready: make(chan policy.Lease, 1)})
 	}
 	p := g.line[i]
 	p.req, p.asked = req, true
-	slices.SortStableFunc(g.line, func(a, b *place) int {
-		return cmp.Compare(a.req.Request.Arrival, b.req.Request.Arrival)
-	})
 	g.moveLocked()
 	if i := slices.Index(g.line, p); i >= 0 && req.Waiting != nil {
 		req.Waiting(i + 1)
