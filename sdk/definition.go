@@ -51,10 +51,10 @@ func (d Definition) Build(ctx context.Context, config json.RawMessage) (Policies
 //
 // A configuration is decoded over a copy of defaults: blocks and maps are merged
 // with the default, lists replace it, and null keeps it. An option that C does
-// not have is an error. If C has a method Validate() error, it is called afterwards; it
-// must have no side effect, and should name what is wrong with [OptionError].
-// Then build makes an instance. The context of build ends when the process is
-// about to end.
+// not have is an error. If C has a method Validate() error, it is called
+// afterwards; it must have no side effect, and should name what is wrong with
+// [OptionError]. Then build makes an instance. The context of build ends when
+// the process is about to end.
 func Define[C any](name string, defaults C, build func(ctx context.Context, config C) (Policies, error)) Definition {
 	return Definition{
 		name: name,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,7 +90,7 @@ var faults = map[string]fault{
 	"admits who has left": {
 		answer: func(g *gate, req *policy.AdmitRequest, l policy.Lease, err error) (policy.Lease, error) {
 			if errors.Is(err, context.Canceled) {
-				go func() { _, _ = g.Admit(context.Background(), req) }() // nobody gets this lease
+				g.enter(req) // nobody gets this lease
 			}
 			return l, err
 		},
@@ -140,10 +141,10 @@ var faults = map[string]fault{
 		found: "restorer/running requests count",
 	},
 	"turns the line round": {
-		ask: func(req *policy.AdmitRequest) {
-			r := *req.Request
-			r.Arrival = -r.Arrival
-			req.Request = &r
+		restore: func(running []policy.Held, waiting []policy.AdmitRequest) ([]policy.Held, []policy.AdmitRequest) {
+			waiting = slices.Clone(waiting)
+			slices.Reverse(waiting)
+			return running, waiting
 		},
 		found: "restorer/waiting requests keep their order",
 	},
