@@ -30,12 +30,16 @@ func (m *Meter) event(name []byte) {
 	switch m.eventKind(name) {
 	case content:
 		m.content = true
+		m.settle(true)
 	case terminal:
 		m.content, m.done = true, true
+		m.settle(true)
 	case ending:
 		m.done = true
+		m.settle(false)
 	case fault:
 		m.fail()
+		m.settle(false)
 	}
 	m.readUsage()
 	m.text.Reset()

@@ -30,11 +30,11 @@ func ExampleMeter() {
 	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
 	m := format.NewMeter(op, http.Header{"Content-Type": {"text/event-stream"}}, true)
 
-	fmt.Fprint(m, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n")
+	fmt.Fprintf(m, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n")
 	fmt.Println("content:", m.FirstContent())
-	fmt.Fprint(m, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n")
+	fmt.Fprintf(m, "data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}]}\n\n")
 	fmt.Println("content:", m.FirstContent())
-	fmt.Fprint(m, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n")
+	fmt.Fprintf(m, "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":1}}\n\ndata: [DONE]\n\n")
 	_ = m.Close()
 	fmt.Println("done:", m.Done(), "tokens:", m.Usage().Total())
 	// Output:

@@ -22,11 +22,28 @@ type Meter struct {
 	plain   []byte // the beginning of an event's data
 	size    int    // of the event's data
 
-	usage   *policy.Usage
-	fault   *StreamFault
-	content bool
-	done    bool
+	usage     *policy.Usage
+	fault     *StreamFault
+	beginning Beginning
+	content   bool
+	done      bool
 }
+
+// A Beginning is what the beginning of an answer has shown of the rest. Once it
+// is not [Unclear] it stays, and it is the same however the bytes come.
+type Beginning uint8
+
+// The beginnings.
+const (
+	// Unclear is that of an answer with nothing but preamble, or with a part
+	// of a JSON text: only the whole of it tells success from an error.
+	Unclear Beginning = iota
+	// Begun is that of an answer with content, before any error.
+	Begun
+	// Broken is that of an answer with an error before any content, or which
+	// ended without content, or inside a JSON text.
+	Broken
+)
 
 // A StreamFault is an error that stands inside an answer of success.
 type StreamFault struct {
@@ -119,9 +136,13 @@ func (m *Meter) Write(p []byte) (int, error) {
 		if !m.done && m.text.Complete() {
 			m.done = true
 			m.body()
+			m.settle(m.fault == nil)
 		}
 	default:
-		m.content = m.content || len(p) > 0
+		if len(p) > 0 {
+			m.content = true
+			m.settle(true)
+		}
 	}
 	return len(p), nil
 }
@@ -134,8 +155,21 @@ func (m *Meter) Close() error {
 		m.events.Close()
 	case jsonText:
 		m.body()
+		m.settle(m.content && m.fault == nil && !m.text.Inside())
 	}
+	m.settle(false)
 	return nil
+}
+
+// settle says what the beginning has shown, if nothing has yet.
+func (m *Meter) settle(begun bool) {
+	switch {
+	case m.beginning != Unclear:
+	case begun:
+		m.beginning = Begun
+	default:
+		m.beginning = Broken
+	}
 }
 
 // Usage returns what the answer has told of its usage, or nil if that is
@@ -145,6 +179,10 @@ func (m *Meter) Usage() *policy.Usage { return m.usage }
 // FirstContent reports whether the answer has had content: an event that is
 // more than preamble, or a byte of another answer.
 func (m *Meter) FirstContent() bool { return m.content }
+
+// Beginning tells what the beginning of the answer has shown: whether another
+// candidate may still serve the request in its place.
+func (m *Meter) Beginning() Beginning { return m.beginning }
 
 // Err returns the error that the answer told, or nil.
 func (m *Meter) Err() *StreamFault { return m.fault }

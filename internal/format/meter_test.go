@@ -27,6 +27,8 @@ type reading struct {
 	Fault   *format.StreamFault
 	Content bool
 	Done    bool
+
+	Beginning format.Beginning // not part of the string
 }
 
 func (r reading) String() string {
@@ -62,7 +64,7 @@ func read(op *format.Operation, h http.Header, stream bool, pieces ...[]byte) re
 		_, _ = m.Write(bytes.Clone(p))
 	}
 	_ = m.Close()
-	return reading{m.Usage(), m.Err(), m.FirstContent(), m.Done()}
+	return reading{m.Usage(), m.Err(), m.FirstContent(), m.Done(), m.Beginning()}
 }
 
 // pieces cuts p at random.
@@ -177,6 +179,37 @@ func TestMeterFindsContentWhenItComes(t *testing.T) {
 		if n != len(c.text) || err != nil || m.FirstContent() != c.content || m.InEvent() != c.inEvent {
 			t.Errorf("after %q: (%d, %v), content %v, in event %v; want content %v, in event %v",
 				c.text, n, err, m.FirstContent(), m.InEvent(), c.content, c.inEvent)
+		}
+	}
+}
+
+func TestMeterTellsHowAnAnswerBegins(t *testing.T) {
+	t.Parallel()
+	for file, want := range map[string]format.Beginning{
+		"chat.json":                    format.Begun,
+		"error_as_success.json":        format.Broken,
+		"responses_failed.json":        format.Broken,
+		"page.html":                    format.Broken,
+		"chat.sse":                     format.Begun,
+		"chat_error_after_content.sse": format.Begun,
+		"chat_first_event_error.sse":   format.Broken,
+		"azure_preamble.sse":           format.Broken,
+		"comments_only.sse":            format.Broken,
+		"done_only.sse":                format.Broken,
+		"responses_overloaded.sse":     format.Broken,
+	} {
+		op, text, h := operation(t, "POST", chatPath), fixture(t, "answers/"+file), header(file)
+		if got := read(op, h, true, text).Beginning; got != want {
+			t.Errorf("%s: %d, want %d", file, got, want)
+		}
+	}
+	m := format.NewMeter(operation(t, "POST", chatPath), header(".json"), false)
+	for _, c := range []struct {
+		text string
+		want format.Beginning
+	}{{"\n", format.Unclear}, {`{"a":`, format.Unclear}, {"[1]", format.Unclear}, {"}", format.Begun}, {`{"error":1}`, format.Begun}} {
+		if _, _ = m.Write([]byte(c.text)); m.Beginning() != c.want {
+			t.Errorf("after %q: %d, want %d", c.text, m.Beginning(), c.want)
 		}
 	}
 }

@@ -72,6 +72,10 @@ func (s *Scanner) Reset() {
 // Complete reports whether the text, an object or an array, has ended.
 func (s *Scanner) Complete() bool { return s.done }
 
+// Inside reports whether the text, an object or an array, has begun and not
+// ended.
+func (s *Scanner) Inside() bool { return s.depth > 0 }
+
 // Value returns the value of the path of index i. Of a member that is given
 // twice it is the first one, so that a value does not change once it is there.
 // It is valid until the next call of Reset.

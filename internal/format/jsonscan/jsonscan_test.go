@@ -33,6 +33,19 @@ func scan(limit int, pieces ...string) (string, bool) {
 	return strings.Join(found, " "), s.Complete()
 }
 
+func TestScannerKnowsWhetherATextIsOpen(t *testing.T) {
+	t.Parallel()
+	s := jsonscan.New(9, paths...)
+	for _, c := range []struct {
+		text string
+		want bool
+	}{{" ", false}, {`{"a":"{`, true}, {`"`, true}, {"}", false}, {"{", false}} {
+		if s.Write([]byte(c.text)); s.Inside() != c.want {
+			t.Errorf("after %q: inside %v, want %v", c.text, s.Inside(), c.want)
+		}
+	}
+}
+
 func TestScannerFindsMembers(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

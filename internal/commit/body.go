@@ -1,0 +1,96 @@
+package commit
+
+import (
+	"io"
+
+	"github.com/usherproxy/usher/internal/format"
+)
+
+// firstPiece is how much is asked for at first: the preamble of an answer is
+// shorter.
+const firstPiece = 4 << 10
+
+// A body is that of an answer of which the beginning is held. Close may be
+// called while Read waits.
+type body struct {
+	source io.ReadCloser
+	meter  *format.Meter
+
+	held    []byte // what has come and not been given to the reader
+	err     error  // by which the source ended
+	pending *piece // of the source, which a goroutine reads, or nil
+	last    *piece // that a goroutine has read, or reads; constant after Hold
+}
+
+// A piece is the result of one Read.
+type piece struct {
+	n    int
+	err  error
+	came chan struct{} // closed when the rest is set
+}
+
+// next begins to read the next piece, in the free space of the held bytes, of
+// which there are fewer than limit. The result is closed when it has come.
+func (b *body) next(limit int) <-chan struct{} {
+	if len(b.held) == cap(b.held) {
+		held := make([]byte, len(b.held), min(max(2*cap(b.held), firstPiece), limit))
+		copy(held, b.held)
+		b.held = held
+	}
+	p, free := &piece{came: make(chan struct{})}, b.held[len(b.held):cap(b.held)]
+	b.pending, b.last = p, p
+	go func() {
+		defer close(p.came)
+		p.n, p.err = b.source.Read(free)
+	}()
+	return p.came
+}
+
+// settle takes the piece that has come.
+func (b *body) settle() {
+	p := b.pending
+	b.pending = nil
+	fresh := b.held[len(b.held) : len(b.held)+p.n]
+	b.held = b.held[:len(b.held)+p.n]
+	b.watch(fresh, p.err)
+}
+
+// watch shows the meter what the source gave.
+func (b *body) watch(p []byte, err error) {
+	_, _ = b.meter.Write(p) // never fails
+	if err == io.EOF {
+		_ = b.meter.Close() // never fails
+	}
+	b.err = err
+}
+
+// Read gives what is held, and then what comes.
+func (b *body) Read(p []byte) (int, error) {
+	if len(b.held) == 0 && b.pending != nil {
+		<-b.pending.came
+		b.settle()
+	}
+	switch {
+	case len(b.held) > 0:
+		n := copy(p, b.held)
+		b.held = b.held[n:]
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	b.held = nil // it is not needed any more
+	n, err := b.source.Read(p)
+	b.watch(p[:n], err)
+	return n, err
+}
+
+// Close closes the source, and waits for a Read of it that is going on.
+func (b *body) Close() error {
+	err := b.source.Close()
+	if b.last != nil {
+		<-b.last.came
+	}
+	return err
+}
+
+var _ io.ReadCloser = (*body)(nil)
