@@ -35,6 +35,7 @@ func ServeAll(name string, definitions ...Definition) {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
 	// When the host is gone, a line of the log must not end us before the
 	// policies have closed.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	stderr := os.Stderr
 	slog.SetDefault(newLogger(stderr))
 	log := slog.Default()
