@@ -13,7 +13,7 @@ func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, e
 		probeEvery:   50 * time.Millisecond,
 		probeTimeout: time.Second,
 		backoffMin:   5 * time.Millisecond,
-		backoffMax:   200 * time.Millisecond,
+		backoffMax:   50 * time.Millisecond,
 		healthyAfter: time.Second,
 		setUpTimeout: 10 * time.Second,
 		tellTimeout:  5 * time.Second,

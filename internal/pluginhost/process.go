@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"sync"
 	"time"
@@ -28,6 +29,10 @@ type process struct {
 	// been noted. See [Plugin.call].
 	calls sync.WaitGroup
 }
+
+// maxSocketDir is how long the name of the directory may be in which a plugin
+// makes its socket: less than the 104 bytes that a system may have for all of it.
+const maxSocketDir = 104 - len("/plugin1234567890") - 1
 
 // errStartTimeout is why a process is killed that does not begin to serve.
 var errStartTimeout = errors.New("it did not begin to serve in time")
@@ -62,6 +67,9 @@ func newProcess(spec Spec, log *zap.Logger) *process {
 			// cmd carries the environment that go-plugin needs; the rest is ours.
 			r.cmd.Env = append(append(cmd.Env, host.LifelineEnv+"=1"), spec.Env...)
 			r.socketDir = socketDir
+			if len(socketDir) > maxSocketDir {
+				return nil, fmt.Errorf("the directory for sockets has more than %d bytes: set TMPDIR to a shorter one than %s", maxSocketDir, os.TempDir())
+			}
 			return r, nil
 		},
 		SkipHostEnv:      true,

@@ -123,6 +123,13 @@ func (r *cmdRunner) hasExited(d time.Duration) bool {
 	return !errors.Is(r.Wait(ctx), context.DeadlineExceeded)
 }
 
+// wasKilled reports whether the host has killed the process.
+func (r *cmdRunner) wasKilled() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.killed
+}
+
 // exitWord says how the process ended, once it has.
 func (r *cmdRunner) exitWord() string {
 	if r.err == nil {

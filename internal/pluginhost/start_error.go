@@ -27,10 +27,11 @@ func (p *process) startError(ctx context.Context, spec Spec, err error) error {
 		p.end(0)
 		return fmt.Errorf("start plugin %s (%s): %w%s", spec.Name, spec.Path, err, execHint(spec.Path, err))
 	}
-	exited := cause == nil && r.hasExited(exitLag)
+	said := r.stdout.said()
+	crashed := cause == nil && r.hasExited(exitLag) && (said == "" || !r.wasKilled())
 	p.end(0)
 	var why string
-	switch said := r.stdout.said(); {
+	switch {
 	case said != "" && !handshake.MatchString(said):
 		why = fmt.Sprintf("it wrote %q to standard output, where only the handshake may stand: let it log to standard error", said)
 	case strings.Contains(err.Error(), "incompatible API version"):
@@ -40,7 +41,7 @@ func (p *process) startError(ctx context.Context, spec Spec, err error) error {
 		why = fmt.Sprintf("it did not begin to serve within %s (start_timeout)", spec.StartTimeout)
 	case cause != nil:
 		why = cause.Error()
-	case exited:
+	case crashed:
 		why = r.exitWord() + " before it served; is it a plugin of Usher, made with sdk.Serve?"
 	default:
 		why = err.Error()

@@ -67,6 +67,12 @@ func closePlugin(p *pluginhost.Plugin) {
 func newWorld(t testing.TB, options string) *world {
 	t.Helper()
 	p, log := startPlugin(t)
+	return populate(t, p, log, options)
+}
+
+// populate configures a plugin.
+func populate(t testing.TB, p *pluginhost.Plugin, log *logs, options string) *world {
+	t.Helper()
 	w := &world{Plugin: p, log: log, catalog: newCatalog(t, "k1")}
 	w.in = configure(t, p, options)
 	if err := p.AddCatalog(within(t), w.catalog); err != nil {
@@ -250,14 +256,33 @@ func signal(t testing.TB, pid int, sig syscall.Signal) {
 	}
 }
 
+// suspend stops a process, so that it hangs.
+func suspend(t testing.TB, pid int) {
+	t.Helper()
+	signal(t, pid, syscall.SIGSTOP)
+	eventually(t, func() error {
+		if s := state(pid); s != "T" {
+			return fmt.Errorf("process %d is in state %q", pid, s)
+		}
+		return nil
+	})
+}
+
 // alive reports whether a process runs; a zombie does not.
 func alive(pid int) bool {
+	s := state(pid)
+	return s != "" && s != "Z" && s != "X"
+}
+
+// state returns the letter for the state of a process, or nothing if there is
+// no such process.
+func state(pid int) string {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return false
+		return ""
 	}
 	_, after, _ := strings.Cut(string(stat), ") ")
-	return !strings.HasPrefix(after, "Z") && !strings.HasPrefix(after, "X")
+	return after[:1]
 }
 
 // children are the processes that this one has started.

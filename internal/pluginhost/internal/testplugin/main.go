@@ -6,10 +6,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
+
+	"github.com/hashicorp/go-plugin"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
@@ -38,11 +43,25 @@ func (c config) Validate() error {
 }
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == "mute" {
+		mute()
+	}
 	sdk.Serve("line", config{Name: "default"}, func(_ context.Context, c config) (sdk.Policies, error) {
 		slog.Info("built", "policy", c.Name, "details", map[string]int{"size": 3})
 		p := &subject{config: c, line: newLine()}
 		return sdk.Policies{Admission: p, Selection: p, Observer: p, Close: p.close}, c.trouble("build")
 	})
+}
+
+// mute listens and never answers.
+func mute() {
+	l, err := net.Listen("unix", filepath.Join(os.Getenv(plugin.EnvUnixSocketDir), "mute"))
+	if err != nil {
+		slog.Error("listen", "error", err)
+		os.Exit(1)
+	}
+	fmt.Printf("1|1|unix|%s|grpc|\n", l.Addr())
+	select {}
 }
 
 // trouble misbehaves if that was asked for at this place.
@@ -77,7 +96,9 @@ func (c config) trouble(at string) error {
 	case "spew":
 		return spew()
 	case "spawn":
-		return spawn()
+		return spawn(false)
+	case "daemon":
+		return spawn(true)
 	}
 	return nil
 }
@@ -103,14 +124,15 @@ func spew() error {
 	return nil
 }
 
-// spawn starts a process that keeps our output open.
-func spawn() error {
+// spawn starts a process that keeps our output open. A daemon leaves our group.
+func spawn(daemon bool) error {
 	out, err := os.OpenFile("/proc/self/fd/2", os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command("/bin/sleep", "600")
 	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: daemon}
 	if err := cmd.Start(); err != nil {
 		return err
 	}

@@ -1,0 +1,212 @@
+package pluginhost_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/usherproxy/usher/internal/pluginhost"
+)
+
+// closes checks that Close returns in time and leaves no process.
+func closes(t *testing.T, p *pluginhost.Plugin, within time.Duration, pids ...int) {
+	t.Helper()
+	began := time.Now()
+	closePlugin(p)
+	if took := time.Since(began); took > within {
+		t.Errorf("Close took %s, want at most %s", took, within)
+	}
+	for _, pid := range pids {
+		if alive(pid) {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+	if _, err := p.Policies(t.Context()); err == nil {
+		t.Error("the plugin serves after Close")
+	}
+	closePlugin(p) // once more changes nothing
+}
+
+func TestCloseLetsPoliciesClose(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{"name": "mine"}`)
+	r := w.run(t)
+	w.release(r)
+	closes(t, w.Plugin, 2*time.Second, w.PID())
+	w.log.has(t, 1, zap.InfoLevel, "released", map[string]any{"request": r.ID})
+	w.log.has(t, 1, zap.InfoLevel, "closed", map[string]any{"policy": "mine"})
+	if lines := w.log.above(zap.InfoLevel); len(lines) > 0 {
+		t.Errorf("logged %q", lines)
+	}
+}
+
+func TestCloseKillsAHungProcess(t *testing.T) {
+	t.Parallel()
+	t.Run("policy", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, `{"at": "close", "do": "hang"}`)
+		closes(t, w.Plugin, 5*time.Second, w.PID())
+	})
+	t.Run("process", func(t *testing.T) {
+		t.Parallel()
+		log := newLogs(t)
+		p, err := pluginhost.Start(t.Context(), testSpec(), log.logger) // which does not notice it so soon
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := p.PID()
+		suspend(t, pid)
+		closes(t, p, 5*time.Second, pid)
+	})
+}
+
+// What a process started ends with it, whichever way it ends.
+func TestGroupEndsWithTheProcess(t *testing.T) {
+	t.Parallel()
+	spawned := func(t *testing.T, w *world) int {
+		w.run(t)
+		lines := w.log.has(t, 1, zap.InfoLevel, "spawned", nil)
+		var pid int
+		if _, err := fmt.Sscan(fmt.Sprint(lines[0].ContextMap()["pid"]), &pid); err != nil || !alive(pid) {
+			t.Fatalf("spawned process %d does not run: %v", pid, err)
+		}
+		return pid
+	}
+	t.Run("close", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, `{"at": "select", "do": "spawn"}`)
+		child := spawned(t, w)
+		closes(t, w.Plugin, 3*time.Second, w.PID(), child)
+	})
+	t.Run("crash", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, `{"at": "select", "do": "spawn"}`)
+		child := spawned(t, w)
+		w.crash(t)
+		if alive(child) {
+			t.Error("it is left")
+		}
+	})
+	t.Run("hang", func(t *testing.T) {
+		t.Parallel()
+		w := newWorld(t, `{"at": "select", "do": "spawn"}`)
+		child := spawned(t, w)
+		suspend(t, w.PID())
+		w.restarted(t, 1)
+		if alive(child) {
+			t.Error("it is left")
+		}
+	})
+}
+
+// A process that left the group, and keeps the output open, does not keep
+// anybody waiting.
+func TestCloseDoesNotWaitForADaemon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{"at": "select", "do": "daemon"}`)
+	w.run(t)
+	lines := w.log.has(t, 1, zap.InfoLevel, "spawned", nil)
+	var pid int
+	if _, err := fmt.Sscan(fmt.Sprint(lines[0].ContextMap()["pid"]), &pid); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { signal(t, pid, syscall.SIGKILL) })
+	closes(t, w.Plugin, 4*time.Second, w.PID())
+	if !alive(pid) {
+		t.Error("the daemon ended, so it was none")
+	}
+}
+
+// flaky is a plugin that does not start again once a file is there.
+func flaky(t *testing.T, instead string) (p *pluginhost.Plugin, log *logs, broken string) {
+	t.Helper()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "flaky")
+	broken = filepath.Join(dir, "broken")
+	script := fmt.Sprintf("#!/bin/sh\n[ -e %s ] || exec %s\n%s\n", broken, pluginPath, instead)
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log = newLogs(t)
+	spec := testSpec()
+	spec.Path = path
+	p, err := pluginhost.StartImpatient(t.Context(), spec, log.logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closePlugin(p) })
+	return p, log, broken
+}
+
+func create(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCloseEndsARestart(t *testing.T) {
+	t.Parallel()
+	for name, instead := range map[string]string{"that fails": "exit 1", "that is slow": "sleep 600"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, log, broken := flaky(t, instead)
+			create(t, broken)
+			signal(t, p.PID(), syscall.SIGKILL)
+			log.has(t, 1, zap.ErrorLevel, "plugin died", nil)
+			time.Sleep(50 * time.Millisecond) // somewhere within the restart
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := p.Policies(t.Context())
+				waiting <- err
+			}()
+			closes(t, p, 3*time.Second)
+			if err := <-waiting; err == nil || !strings.Contains(err.Error(), "stopped") {
+				t.Errorf("a call that waited got %v", err)
+			}
+		})
+	}
+}
+
+// A plugin that cannot be started again is tried again with growing pauses.
+// Calls say so at their deadline, and it recovers when its file is mended.
+func TestPluginThatDoesNotComeBack(t *testing.T) {
+	t.Parallel()
+	p, log, broken := flaky(t, "echo broken >&2; exit 1")
+	w := populate(t, p, log, `{}`)
+	r := w.run(t)
+	create(t, broken)
+	w.kill(t)
+	w.log.has(t, 1, zap.ErrorLevel, "plugin died", nil)
+
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	err := w.admit(ctx, w.request())
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the plugin test is being restarted") {
+		t.Errorf("got %v", err)
+	}
+	tries := w.log.has(t, 5, zap.ErrorLevel, "restart plugin", nil)
+	for i, ms := range []int{10, 20, 40, 50, 50} { // up to the longest of an impatient host
+		fields := tries[i].ContextMap()
+		if want := time.Duration(ms) * time.Millisecond; fields["next_try_in"] != want {
+			t.Errorf("try %d: the next one comes in %s, want %s", i, fields["next_try_in"], want)
+		}
+		if text := fmt.Sprint(fields["error"]); !strings.Contains(text, "its last words were: broken") {
+			t.Errorf("logged %q", text)
+		}
+	}
+	released := w.release(r)
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	<-released
+	w.empty(t)
+}

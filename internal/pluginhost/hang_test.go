@@ -1,0 +1,95 @@
+package pluginhost_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/host"
+)
+
+func TestHungProcessIsReplaced(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	var running []*policy.Request
+	for range limit {
+		running = append(running, w.run(t))
+	}
+	admitted := make(chan *policy.Request)
+	waits := w.wait(t.Context(), t, admitted)
+	suspend(t, w.PID())
+	w.release(running[0])
+	if got := <-admitted; got.ID != waits.ID {
+		t.Errorf("%s may run, want %s", got.ID, waits.ID)
+	}
+	died := w.log.has(t, 1, zap.ErrorLevel, "plugin died", nil)
+	if how, _ := died[0].ContextMap()["how"].(string); how != "it did not answer for 2s and was killed" {
+		t.Errorf("logged %q", how)
+	}
+	for _, r := range append(running[1:], waits) {
+		w.release(r)
+	}
+	w.empty(t)
+}
+
+// A policy that hangs costs its own calls their deadline, and nobody else
+// anything.
+func TestHungCallsDoNotStopOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	hangs := populate(t, w.Plugin, w.log, `{"name": "hangs", "at": "select", "do": "hang"}`)
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, err := hangs.decide(ctx, w.request()); !host.TimedOut(err) || ctx.Err() == nil {
+			t.Errorf("got %v, and %v of the context", err, ctx.Err())
+		}
+		cancel()
+		w.release(w.run(t))
+	}
+	if w.Restarts() > 0 {
+		t.Errorf("restarted %d times", w.Restarts())
+	}
+	w.empty(t)
+}
+
+// A request whose admission was given after its deadline leaves nothing.
+func TestLateAdmissionIsTakenBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	slow := populate(t, w.Plugin, w.log, `{"name": "slow", "at": "select", "do": "sleep"}`)
+	for range 2 * limit {
+		go func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
+			defer cancel()
+			if r := slow.request(); slow.admit(ctx, r) == nil {
+				slow.release(r)
+			}
+		}()
+	}
+	time.Sleep(1100 * time.Millisecond)
+	slow.holds(t, 0, 0)
+	slow.empty(t)
+}
+
+// A stopped plugin does not hold a call beyond its deadline.
+func TestCallsEndAtTheirDeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	suspend(t, w.PID())
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	err := w.admit(ctx, w.request())
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+	if !host.TimedOut(err) || !strings.HasPrefix(err.Error(), "ask plugin test: ") {
+		t.Errorf("got %v", err)
+	}
+	w.restarted(t, 1)
+	w.empty(t)
+}
