@@ -38,10 +38,22 @@ func ExampleFilterFunc() {
 // holds.
 type slots chan struct{}
 
-func (s slots) Admit(ctx context.Context, _ *policy.AdmitRequest) (policy.Lease, error) {
+func (s slots) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	free := policy.LeaseFunc(func(context.Context, policy.Outcome) error { <-s; return nil })
 	select {
 	case s <- struct{}{}:
-		return policy.LeaseFunc(func(context.Context, policy.Outcome) error { <-s; return nil }), nil
+		return free, nil
+	default:
+		if req.NoWait {
+			return nil, policy.Reject(policy.ReasonConcurrency, 0)
+		}
+	}
+	if req.Waiting != nil {
+		req.Waiting(1) // everybody may be the next
+	}
+	select {
+	case s <- struct{}{}:
+		return free, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
