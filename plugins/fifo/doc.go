@@ -17,8 +17,8 @@
 //     that an earlier request waits for; in strict_fifo, none that an earlier
 //     request uses. Taking room and joining the queue is one decision.
 //  5. A request is passed at most as often as its bound allows. From then on
-//     nobody later takes the last room that it needs, in its own scopes and in
-//     those of its best candidate.
+//     nobody later takes the last room that it needs in its own scopes and in
+//     those of its best candidate, where it is the earliest such request.
 //  6. Nobody waits who could start. A window that has room again is noticed at
 //     that instant.
 //  7. Each call of Admit ends exactly once, with a lease or with an error. An end of

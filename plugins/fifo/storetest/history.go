@@ -66,11 +66,7 @@ func (h *history) admit() {
 		}
 		return
 	case slices.Contains(h.model.Waiting, e):
-		select {
-		case <-c.queued:
-		case <-c.done:
-			h.Fatalf("seed %d: %s got %v, %v, want it to wait", h.seed, req.Request.ID, c.lease, c.err)
-		}
+		c.hasWaited()
 	}
 	h.asked[e] = c
 }

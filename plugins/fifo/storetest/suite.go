@@ -97,14 +97,25 @@ func (s *suite) runs(req *policy.AdmitRequest) policy.Lease {
 func (s *suite) waits(req *policy.AdmitRequest) *call {
 	s.Helper()
 	c := s.ask(req)
+	c.hasWaited()
+	return c
+}
+
+// hasWaited returns when the call waits, even if it has not for long.
+func (c *call) hasWaited() {
+	c.s.Helper()
 	select {
 	case <-c.queued:
+		return
 	case <-c.done:
-		s.Fatalf("%s: Admit = %v, %v, want it to wait", req.Request.ID, c.lease, c.err)
 	case <-time.After(patience):
-		s.Fatalf("%s: is not told that it waits", req.Request.ID)
+		c.s.Fatalf("%s: is not told that it waits", c.req.Request.ID)
 	}
-	return c
+	select {
+	case <-c.queued:
+	default:
+		c.s.Fatalf("%s: Admit = %v, %v, want it to wait", c.req.Request.ID, c.lease, c.err)
+	}
 }
 
 // result returns what Admit returned.

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -85,5 +86,67 @@ func BenchmarkThousandScopes(b *testing.B) {
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		admitAndRelease(b, s, reqs[i%len(reqs)])
+	}
+}
+
+// One lease ends, the call that waits longest gets the next, and one more waits.
+func BenchmarkHandOff(b *testing.B) {
+	for _, waiting := range []int{10, 1000, 10000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			c := startCrowd(waiting)
+			lease := <-c.leases
+			c.queued.Wait()
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = lease.Release(context.Background(), policy.Outcome{})
+				lease = <-c.leases
+			}
+			c.stop(lease)
+		})
+	}
+}
+
+// A crowd is a number of calls for one scope, each of which asks again as soon
+// as its lease was taken from leases.
+type crowd struct {
+	store    *memory.Store
+	leases   chan policy.Lease
+	arrivals atomic.Int64
+	queued   sync.WaitGroup // until each has waited once
+	calls    sync.WaitGroup
+	cancel   context.CancelFunc
+}
+
+func startCrowd(size int) *crowd {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &crowd{store: memory.New(), leases: make(chan policy.Lease), cancel: cancel}
+	c.queued.Add(size)
+	for range size {
+		c.calls.Go(func() { c.call(ctx) })
+	}
+	return c
+}
+
+func (c *crowd) call(ctx context.Context) {
+	queued := sync.OnceFunc(c.queued.Done)
+	for {
+		req := ask(int(c.arrivals.Add(1)), policy.Scope{ID: "fleet", Kind: policy.ScopeConcurrency, Limit: 1})
+		req.Waiting = func(int) { queued() }
+		lease, err := c.store.Admit(ctx, req, queue.Rules{})
+		if err != nil {
+			return
+		}
+		c.leases <- lease
+	}
+}
+
+func (c *crowd) stop(lease policy.Lease) {
+	c.cancel()
+	go func() {
+		c.calls.Wait()
+		close(c.leases)
+	}()
+	for ; lease != nil; lease = <-c.leases {
+		_ = lease.Release(context.Background(), policy.Outcome{})
 	}
 }

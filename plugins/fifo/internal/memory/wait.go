@@ -44,6 +44,11 @@ func (s *Store) wait(ctx context.Context, t *queue.Ticket, w *wait, req *policy.
 		defer timer.Stop()
 		late = timer.C
 	}
+	select {
+	case position := <-w.move:
+		req.Waiting(position)
+	default: // nobody wants to know
+	}
 	for {
 		select {
 		case <-w.done:

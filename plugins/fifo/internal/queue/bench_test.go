@@ -15,13 +15,14 @@ type bench struct {
 	queue   *queue.Queue
 	now     time.Time
 	serial  int64
+	rules   queue.Rules
 	running []*queue.Ticket
 	request func(serial int64) *policy.AdmitRequest
 }
 
-func newBench(b *testing.B, waiting int, request func(serial int64) *policy.AdmitRequest) *bench {
+func newBench(b *testing.B, waiting int, rules queue.Rules, request func(serial int64) *policy.AdmitRequest) *bench {
 	now := time.Unix(1e9, 0)
-	h := &bench{B: b, queue: queue.New(now), now: now, request: request}
+	h := &bench{B: b, queue: queue.New(now), now: now, rules: rules, request: request}
 	for len(h.running) == 0 || waiting > 0 {
 		if !h.admit().Running() {
 			waiting--
@@ -35,7 +36,7 @@ func newBench(b *testing.B, waiting int, request func(serial int64) *policy.Admi
 func (h *bench) admit() *queue.Ticket {
 	h.serial++
 	h.now = h.now.Add(time.Microsecond)
-	t, _, err := h.queue.Admit(h.now, h.request(h.serial), queue.Rules{MaxPasses: 8})
+	t, _, err := h.queue.Admit(h.now, h.request(h.serial), h.rules)
 	if err != nil {
 		h.Fatal(err)
 	}
@@ -82,7 +83,7 @@ func BenchmarkHandOff(b *testing.B) {
 	for name, kind := range kinds {
 		for _, waiting := range []int{10, 1000, 10000} {
 			b.Run(fmt.Sprintf("%s/waiting=%d", name, waiting), func(b *testing.B) {
-				h := newBench(b, waiting, kind)
+				h := newBench(b, waiting, queue.Rules{MaxPasses: 8}, kind)
 				for b.Loop() {
 					h.handOff()
 				}
@@ -92,30 +93,35 @@ func BenchmarkHandOff(b *testing.B) {
 }
 
 // The worst case: ten thousand callers with limits wait for a provider and for
-// the fleet, and which of the two has room alternates. Each time, all lines
-// move. Time is per hand-off.
+// the fleet, and which of the two has room alternates. Each time all lines move,
+// until a bound on passes stops them. Time is per hand-off to one of them.
 func BenchmarkAlternatingBottlenecks(b *testing.B) {
-	provider := func(serial int64) *policy.AdmitRequest {
-		own := []policy.Scope{concurrency(fmt.Sprint("caller:", serial%20000), 4), concurrency("a", 1)}
-		return request(serial, own, []policy.Scope{concurrency("b", 1)})
+	for _, passes := range []int{0, 8} {
+		b.Run(fmt.Sprintf("max_passes=%d", passes), func(b *testing.B) {
+			h := newBench(b, 10000, queue.Rules{MaxPasses: passes}, func(serial int64) *policy.AdmitRequest {
+				own := []policy.Scope{concurrency(fmt.Sprint("caller:", serial%20000), 4), concurrency("a", 1)}
+				return request(serial, own, []policy.Scope{concurrency("b", 1)})
+			})
+			for b.Loop() {
+				onlyA := h.urgent("a")
+				h.queue.Release(h.now, h.running[0], nil) // b has room, and a has not
+				onlyB := h.urgent("b")
+				h.queue.Release(h.now, onlyA, nil) // a has room, and b has not
+				h.running[0] = h.queue.Release(h.now, onlyB, nil)[0]
+				h.admit()
+			}
+		})
 	}
-	h := newBench(b, 10000, provider)
-	only := func(scope string) *queue.Ticket {
-		h.serial++
-		req := request(h.serial, nil, []policy.Scope{concurrency(scope, 1)})
-		req.Request.Priority = 1
-		t, _, err := h.queue.Admit(h.now, req, queue.Rules{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		return t
+}
+
+// urgent admits a request of high priority that needs one scope.
+func (h *bench) urgent(scope string) *queue.Ticket {
+	h.serial++
+	req := request(h.serial, nil, []policy.Scope{concurrency(scope, 1)})
+	req.Request.Priority = 1
+	t, _, err := h.queue.Admit(h.now, req, queue.Rules{})
+	if err != nil {
+		h.Fatal(err)
 	}
-	for b.Loop() {
-		a := only("a")
-		h.running = append(h.running[1:], h.queue.Release(h.now, h.running[0], nil)...)
-		c := only("b")
-		h.running = append(h.running, h.queue.Release(h.now, a, nil)...)
-		h.running = append(h.running, h.queue.Release(h.now, c, nil)...)
-		h.admit()
-	}
+	return t
 }

@@ -115,13 +115,13 @@ func (q *Queue) try(l *line, now time.Duration) bool {
 	}
 	q.unpark(l, now)
 	q.park(l, blockers, now)
-	q.pass(t, now)
+	q.pass(t)
 	return true
 }
 
-// pass notes that the turn of t came in vain, and keeps room for it if that
-// happened too often.
-func (q *Queue) pass(t *Ticket, now time.Duration) {
+// pass notes that the turn of t came in vain. If that happened too often, room
+// is kept for it, once it is the earliest of all for whom that is so.
+func (q *Queue) pass(t *Ticket) {
 	t.passes++
 	if t.passes != t.rules.MaxPasses {
 		return
@@ -130,8 +130,8 @@ func (q *Queue) pass(t *Ticket, now time.Duration) {
 		for _, s := range scopes {
 			if !slices.Contains(t.kept, s) {
 				t.kept = append(t.kept, s)
-				s.kept = append(s.kept, t)
-				q.arm(s, now)
+				s.kept.insert(t)
+				q.touch(s)
 			}
 		}
 	}
@@ -140,8 +140,7 @@ func (q *Queue) pass(t *Ticket, now time.Duration) {
 // unkeep ends what pass began.
 func (q *Queue) unkeep(t *Ticket) {
 	for _, s := range t.kept {
-		i := slices.Index(s.kept, t)
-		s.kept = slices.Delete(s.kept, i, i+1)
+		s.kept.remove(t)
 		q.touch(s)
 	}
 	t.kept = nil

@@ -16,7 +16,7 @@ import (
 // model keeps invariants 1 to 6, 8, 10 and 12.
 func TestQueueAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	histories := 3000
+	histories := 1500
 	if testing.Short() {
 		histories = 200
 	}

@@ -86,12 +86,12 @@ func (q *Queue) leave(t *Ticket, now time.Duration) {
 		q.touch(s)
 	}
 	if len(l.tickets) == 0 {
-		q.close(l)
+		q.closeLine(l)
 	}
 }
 
-// close forgets a line that has no ticket any more.
-func (q *Queue) close(l *line) {
+// closeLine forgets a line that has no ticket any more.
+func (q *Queue) closeLine(l *line) {
 	delete(q.lines, l.mark)
 	for _, s := range l.scopes {
 		s.refs--
@@ -118,8 +118,8 @@ func (q *Queue) unpark(l *line, now time.Duration) {
 	l.parked = l.parked[:0]
 }
 
-// open opens a line for the tickets of mark m, of which t is the first.
-func (q *Queue) open(m string, t *Ticket) *line {
+// openLine opens a line for the tickets of mark m, of which t is the first.
+func (q *Queue) openLine(m string, t *Ticket) *line {
 	l := &line{mark: m, scopes: slices.Concat(slices.Concat(t.ranked...), t.own)}
 	q.lines[m] = l
 	for _, s := range l.scopes {

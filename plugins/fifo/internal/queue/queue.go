@@ -184,7 +184,7 @@ func (q *Queue) wait(t *Ticket, blockers []*scope, now time.Duration) error {
 	}
 	t.own, t.ranked = slices.Clone(t.own), cloneAll(t.ranked)
 	if l == nil {
-		l = q.open(m, t)
+		l = q.openLine(m, t)
 	}
 	q.join(t, l, blockers, now)
 	q.settle(now)

@@ -21,7 +21,7 @@ type scope struct {
 	lines   sorted[*line] // those that wait for the scope
 	waiting int           // tickets in lines
 	pace    pace
-	kept    []*Ticket // for whom room is kept
+	kept    sorted[*Ticket] // for the first of whom room is kept
 
 	refs    int  // leases and lines that use the scope
 	touched bool // it is in Queue.touched
@@ -38,13 +38,11 @@ func (s *scope) used(now time.Duration) int64 {
 }
 
 // spare returns how much of s may be taken before t fits no more: the limit
-// without what t itself takes and what is kept for others.
+// without what t itself takes and what is kept for another.
 func (s *scope) spare(t *Ticket) int64 {
 	spare := s.limit - t.amount(s)
-	for _, other := range s.kept {
-		if other.before(t) {
-			spare -= other.amount(s)
-		}
+	if len(s.kept) > 0 && s.kept[0].before(t) {
+		spare -= s.kept[0].amount(s)
 	}
 	return spare
 }

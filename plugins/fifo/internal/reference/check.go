@@ -45,7 +45,7 @@ func (m *Model) checkPass(now time.Time, earlier, later *Entry, k key) {
 	if slices.Contains(waits, k) {
 		m.broken = append(m.broken, fmt.Errorf("%s passed %s on %v", later.Request.ID, earlier.Request.ID, k))
 	}
-	if slices.Contains(earlier.keeps(), k) && m.used(now, k)+m.amount(earlier, k) > m.limits[k].n {
+	if m.keeper(k) == earlier && m.used(now, k)+m.amount(earlier, k) > m.limits[k].n {
 		m.broken = append(m.broken, fmt.Errorf("%s took what was kept for %s of %v", later.Request.ID, earlier.Request.ID, k))
 	}
 }

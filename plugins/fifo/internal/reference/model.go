@@ -173,14 +173,22 @@ func (m *Model) used(now time.Time, k key) (sum int64) {
 	return sum
 }
 
-// keptFrom returns how much of k is kept for others who come before e.
-func (m *Model) keptFrom(e *Entry, k key) (sum int64) {
-	for _, o := range m.Waiting {
-		if o != e && o.before(e) && slices.Contains(o.keeps(), k) {
-			sum += m.amount(o, k)
+// keptFrom returns how much of k is kept for another who comes before e.
+func (m *Model) keptFrom(e *Entry, k key) int64 {
+	if o := m.keeper(k); o != nil && o.before(e) {
+		return m.amount(o, k)
+	}
+	return 0
+}
+
+// keeper returns the one for whom room is kept in k, or nil.
+func (m *Model) keeper(k key) *Entry {
+	for _, e := range m.Waiting {
+		if slices.Contains(e.keeps(), k) {
+			return e
 		}
 	}
-	return sum
+	return nil
 }
 
 func (m *Model) amount(e *Entry, k key) int64 {
@@ -299,7 +307,7 @@ func (e *Entry) uses() []key {
 	return unique(all)
 }
 
-// keeps returns the scopes in which room is kept for e, which waits.
+// keeps returns the scopes in which room is to be kept for e, which waits.
 func (e *Entry) keeps() []key {
 	if e.Rules.MaxPasses == 0 || e.passes < e.Rules.MaxPasses {
 		return nil
