@@ -16,9 +16,9 @@ import (
 // model keeps invariants 1 to 6, 8, 10 and 12.
 func TestQueueAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	histories := 1500
+	histories := 600
 	if testing.Short() {
-		histories = 200
+		histories = 100
 	}
 	for seed := range uint64(histories) {
 		if !t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { newHistory(t, seed).run(150) }) {
