@@ -111,9 +111,9 @@ func (p *Plugin) serve(next *process) {
 	close(p.ready)
 }
 
-// deadly is how many processes may die of the same configuration. The others,
-// which worked until then, need the process, too.
-const deadly = 2
+// deadly is how many processes may die of the same question. Whoever else uses
+// the plugin needs the process, too.
+const deadly = 3
 
 // unlessDeadly returns f for a call that gives up when process after process
 // dies of it.

@@ -48,6 +48,7 @@ func TestCloseLetsPoliciesClose(t *testing.T) {
 	}
 }
 
+// Invariant 7.
 func TestCloseKillsAHungProcess(t *testing.T) {
 	t.Parallel()
 	t.Run("policy", func(t *testing.T) {
@@ -68,7 +69,7 @@ func TestCloseKillsAHungProcess(t *testing.T) {
 	})
 }
 
-// What a process started ends with it, whichever way it ends.
+// Invariant 7: what a process started ends with it, whichever way it ends.
 func TestGroupEndsWithTheProcess(t *testing.T) {
 	t.Parallel()
 	spawned := func(t *testing.T, w *world) int {

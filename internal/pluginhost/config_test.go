@@ -79,7 +79,7 @@ func TestConfigErrorsPassThrough(t *testing.T) {
 	p, log := startPlugin(t)
 	for _, tc := range []struct{ config, want string }{
 		{`{"name": ""}`, "policy line: name: must not be empty"},
-		{`{"nam": "x"}`, "policy line: nam: no such option; there are: at, do, name, once"},
+		{`{"nam": "x"}`, "policy line: nam: no such option; there are: at, do, name, once, silent"},
 		{`{"at": "build", "do": "error"}`, "policy line: the policy cannot build"},
 	} {
 		_, err := p.Configure(within(t), "line", json.RawMessage(tc.config))
@@ -116,30 +116,34 @@ func TestValidateHasNoSideEffect(t *testing.T) {
 	}
 }
 
-// A configuration that kills the plugin is given up, and is no part of the
-// restart of the others.
-func TestDeadlyConfiguration(t *testing.T) {
+// Invariant 5.
+func TestDeadlyQuestion(t *testing.T) {
 	t.Parallel()
-	for _, at := range []string{"build", "validate"} {
+	for _, at := range []string{"build", "validate", "select", "admit"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, `{}`)
 			r := w.run(t)
 			config := json.RawMessage(fmt.Sprintf(`{"at": %q, "do": "exit"}`, at))
 			var err error
-			if at == "build" {
+			switch at {
+			case "build":
 				_, err = w.Configure(within(t), "line", config)
-			} else {
+			case "validate":
 				_, err = w.Validate(within(t), "line", config)
+			default:
+				poisoned := populate(t, w.Plugin, w.log, string(config))
+				err = poisoned.admit(within(t), poisoned.request())
 			}
-			if err == nil || !strings.Contains(err.Error(), "plugin test died 2 times when it was asked to") {
+			if err == nil || !strings.Contains(err.Error(), "plugin test died 3 times when it was asked to") {
 				t.Errorf("got %v", err)
 			}
-			if n := w.Restarts(); n != 2 {
-				t.Errorf("restarted %d times, want 2", n)
-			}
+			w.restarted(t, 3)
 			w.release(r)
 			w.empty(t)
+			if n := w.Restarts(); n != 3 {
+				t.Errorf("restarted %d times, want 3", n)
+			}
 		})
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -19,7 +20,7 @@ import (
 func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Decision, error) {
 	var d *host.Decision
 	asked := false
-	err := p.call(ctx, func(process *process) (err error) {
+	err := p.call(ctx, p.unlessDeadly("decide", func(process *process) (err error) {
 		asked = true
 		if d, err = process.Decide(ctx, req); err == nil && d.Admission != nil {
 			p.settle(req.Admit, host.Held{
@@ -27,7 +28,7 @@ func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Dec
 			}, d.Admission)
 		}
 		return err
-	})
+	}))
 	if err != nil {
 		if asked && req.Admit != "" { // it may have been admitted without our knowing
 			p.cancel(req.Admit, host.Ticket{ID: req.Request.ID, Attempt: req.Attempt})
@@ -59,8 +60,21 @@ func (in *Instance) Admit(ctx context.Context, req host.AdmitRequest, waiting fu
 		if !a.Waiting {
 			return a, nil
 		}
-		req.SeenPosition = a.Position
-		waiting(a.Position)
+		if a.Position == req.SeenPosition {
+			pause(ctx) // the plugin should not have answered
+			continue
+		}
+		if req.SeenPosition = a.Position; a.Position > 0 {
+			waiting(a.Position)
+		}
+	}
+}
+
+// pause keeps a plugin that answers without news from being asked incessantly.
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-ctx.Done():
 	}
 }
 

@@ -30,3 +30,11 @@ func LogOutput(log *zap.Logger, pieces ...[]byte) {
 	}
 	l.flush()
 }
+
+// Call makes a call of which f notes the answer.
+func (p *Plugin) Call(ctx context.Context, f func()) error {
+	return p.call(ctx, func(*process) error {
+		f()
+		return nil
+	})
+}

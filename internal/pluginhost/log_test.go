@@ -128,7 +128,7 @@ func TestPanicIsLogged(t *testing.T) {
 	}
 }
 
-// Nothing that a plugin writes, to wherever, hangs it or harms the host.
+// Invariant 8.
 func TestOutputThatIsHardToRead(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{"at": "select", "do": "spew"}`)

@@ -64,6 +64,7 @@ func TestSocketDirMayBeTooLong(t *testing.T) {
 	}
 }
 
+// Invariant 6, as the kernel keeps it.
 func TestNoProcessOutlivesAKilledHost(t *testing.T) {
 	t.Parallel()
 	for name, hang := range map[string]bool{"well": false, "hung": true} {
@@ -121,8 +122,7 @@ func TestProcessOutlivesTheThreadThatStartedIt(t *testing.T) {
 	}
 }
 
-// The life line ends a plugin where the kernel does not, and lets its policies
-// close.
+// Invariant 6, where the kernel does not: the policies may even close.
 func TestLifelineEndsAPlugin(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(pluginPath)

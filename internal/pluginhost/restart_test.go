@@ -15,6 +15,7 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
+// Invariants 1 and 2.
 func TestWaitingRequestsKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
@@ -46,6 +47,7 @@ func TestWaitingRequestsKeepTheirOrder(t *testing.T) {
 	w.empty(t)
 }
 
+// Invariant 4.
 func TestWhatIsPostedDuringAnOutageArrives(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
@@ -80,8 +82,8 @@ func TestWhatIsPostedDuringAnOutageArrives(t *testing.T) {
 	w.empty(t)
 }
 
-// A policy that is killed again and again under load passes no limit, fails no
-// request and leaks nothing.
+// Invariants 1 to 4: a policy that is killed again and again under load passes
+// no limit, fails no request and leaks nothing.
 func TestKillsUnderLoad(t *testing.T) {
 	t.Parallel()
 	const (
@@ -121,7 +123,7 @@ func TestKillsUnderLoad(t *testing.T) {
 		})
 	}
 	for range kills {
-		time.Sleep(rand.N(100 * time.Millisecond))
+		time.Sleep(20*time.Millisecond + rand.N(80*time.Millisecond))
 		w.crash(t)
 	}
 	stop()
@@ -152,4 +154,29 @@ func TestProcessDiesDuringACall(t *testing.T) {
 			w.empty(t)
 		})
 	}
+}
+
+// Invariant 3, however long it takes.
+func TestNextProcessWaitsForWhatWasAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	answered, noted, done := make(chan struct{}), make(chan struct{}), make(chan error)
+	go func() {
+		done <- w.Call(t.Context(), func() {
+			close(answered)
+			<-noted
+		})
+	}()
+	<-answered
+	w.kill(t)
+	time.Sleep(200 * time.Millisecond) // enough for a restart
+	if w.PID() != 0 || len(w.log.find("built", nil)) > 1 {
+		t.Error("another process was set up meanwhile")
+	}
+	close(noted)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	w.restarted(t, 1)
+	w.empty(t)
 }

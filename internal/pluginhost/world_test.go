@@ -97,7 +97,13 @@ func configure(t testing.TB, p *pluginhost.Plugin, options string) *pluginhost.I
 	return in
 }
 
+// newCatalog returns a catalog of keys that may serve limit requests at once.
 func newCatalog(t testing.TB, keys ...string) *host.Catalog {
+	t.Helper()
+	return newCatalogOf(t, limit, keys...)
+}
+
+func newCatalogOf(t testing.TB, limit int64, keys ...string) *host.Catalog {
 	t.Helper()
 	var candidates []policy.Candidate
 	for _, k := range keys {

@@ -30,6 +30,9 @@ type config struct {
 	At string `json:"at"`
 	Do string `json:"do"`
 
+	// Silent keeps the policy from logging each request.
+	Silent bool `json:"silent"`
+
 	// Once is a file that is made when the policy misbehaves. It does not if
 	// there is one already.
 	Once string `json:"once"`
@@ -183,7 +186,9 @@ func (s *subject) report(id string, l policy.Lease) policy.Lease {
 		if err := s.trouble("release"); err != nil {
 			return err
 		}
-		slog.Info("released", "request", id, "disposition", string(out.Disposition))
+		if !s.Silent {
+			slog.Info("released", "request", id, "disposition", string(out.Disposition))
+		}
 		return l.Release(ctx, out)
 	})
 }
