@@ -35,7 +35,7 @@ func TestReloadsUnderLoadBreakNothing(t *testing.T) {
 			t.Errorf("after reload %d: error %v, X-Version %q", i+1, a.ok(), got)
 		}
 	}
-	l.end(t)
+	l.endReloaded(t, p)
 	p.limitsKept(t)
 	if after := pids(u.plugins()); !slices.Equal(before, after) {
 		t.Errorf("the policy processes were %v and are %v", before, after)
@@ -60,7 +60,7 @@ func TestAReloadThatRaisesALimitIsFeltAtOnce(t *testing.T) {
 // What runs under the old configuration counts for the limits of the new one.
 func TestAReloadForgetsNoRunningRequest(t *testing.T) {
 	t.Parallel()
-	p := startProvider(t, twoKeys(1, 1, "tokens 100000\ntokens_per_second 100"))
+	p := startProvider(t, twoKeys(2, 2, "tokens 100000\ntokens_per_second 100"))
 	u := startUsher(t, setup{usher: p.upstream(1, 1), env: keyEnv})
 	c := newClient(u.url)
 	var running []*pending
@@ -71,10 +71,11 @@ func TestAReloadForgetsNoRunningRequest(t *testing.T) {
 	u.reload(t, setup{usher: p.upstream(1, 1, "header_down X-Version 2"), env: keyEnv})
 	waits := c.begin(t, ask{tag: "waits", tokens: 3})
 	time.Sleep(time.Second) // enough for a mistake: to let it through
-	p.limitsKept(t)
+	if s := p.stats(t); s.InFlight != 2 || s.Requests != 2 {
+		t.Errorf("after the reload the provider runs %d requests, and got %d, want 2 and 2", s.InFlight, s.Requests)
+	}
 	running[0].leave()
 	if a := waits.wait(t, longTime); a.ok() != nil || a.header.Get("X-Version") != "2" {
 		t.Errorf("error %v, header %v", a.ok(), a.header)
 	}
-	p.limitsKept(t)
 }
