@@ -87,12 +87,12 @@ func TestCompletionsAnswerWholeAndStreamed(t *testing.T) {
 	if whole.Object != "text_completion" || whole.Choices[0].Text != sixTokens(t) {
 		t.Error(r.body)
 	}
-	text := ""
+	var text strings.Builder
 	r = ask(t, "POST", url+"/v1/completions", "sk-one", `{"model":"m","prompt":"Hello","stream":true}`)
 	for _, e := range r.events(t) {
-		text += e["choices"].([]any)[0].(map[string]any)["text"].(string)
+		text.WriteString(e["choices"].([]any)[0].(map[string]any)["text"].(string))
 	}
-	if text != sixTokens(t) {
+	if text.String() != sixTokens(t) {
 		t.Error(r.body)
 	}
 }

@@ -1,5 +1,7 @@
 package simulator
 
+import "maps"
+
 // dialect is what differs between chat completions and the older completions.
 type dialect struct {
 	prefix      string                           // of the answer's ID
@@ -79,9 +81,7 @@ func (x *exchange) completionObject(prefix, object string, choice map[string]any
 	choices := []any{}
 	if choice != nil {
 		full := map[string]any{"index": 0, "finish_reason": finish, "logprobs": nil}
-		for k, v := range choice {
-			full[k] = v
-		}
+		maps.Copy(full, choice)
 		choices = append(choices, full)
 	}
 	return map[string]any{
