@@ -109,8 +109,7 @@ const stopTimeout = 5 * time.Second
 
 // acquire returns the plugin of a spec. The app gives it back at its end.
 func (a *App) acquire(ctx context.Context, spec pluginhost.Spec) (*pluginhost.Plugin, error) {
-	// The process outlives this configuration, and so does its log.
-	log := caddy.Log().Named("usher.plugin." + spec.Name)
+	log := pluginLog(spec.Name)
 	key := spec.Key()
 	v, _, err := pluginPool.LoadOrNew(key, func() (caddy.Destructor, error) {
 		p, err := pluginhost.Start(ctx, spec, log)
