@@ -225,6 +225,7 @@ func TestB63NobodyIsAskedWhileAllKeysCoolDown(t *testing.T) {
 	up := newUpstream(t, limited("Retry-After", "70"), limited("Retry-After", "30"))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
 	st.ask(chatBody, http.StatusTooManyRequests)
+	st.await(0, 0) // the policies know
 	for range 3 {
 		r := st.ask(chatBody, http.StatusTooManyRequests)
 		r.expectRetryAfter(t, 30)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,19 +18,32 @@ import (
 // oddCommand is the argument with which the test binary serves an odd policy.
 const oddCommand = "odd-policy"
 
-// pluginOption is the global option that declares an odd policy under its own
-// name.
-func pluginOption(t *testing.T, name string, more string) string {
+// odd are policies as others write them, right and wrong, by their names.
+var odd = map[string]sdk.Policies{
+	"failing":   {Selection: selector(fail), Admission: admitter(failToAdmit)},
+	"panicking": {Selection: selector(func(*policy.SelectRequest) policy.Selection { panic("odd") }), Admission: admitter(panics)},
+	"slow":      {Selection: slow{}},
+	"picky":     {Selection: selector(skipFirst)},
+	"backwards": {Selection: selector(backwards)},
+	"curious":   {Selection: selector(tell)},
+	"doorman":   {Admission: admitter(admitFirst)},
+	"rejecting": {Admission: admitter(reject)},
+	"dawdling":  {Admission: admitter(dawdle)},
+}
+
+// plugins is the global option that declares odd policies under their names.
+func plugins(t *testing.T, lines string, names ...string) string {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fmt.Sprintf("usher {\nplugin %s %s %s %[1]s {\n%s\n}\n}\n", name, path, oddCommand, more)
+	text := ""
+	for _, name := range names {
+		text += fmt.Sprintf("plugin %s %s %s %s {\n%s\n}\n", name, path, oddCommand, name, lines)
+	}
+	return "usher {\n" + text + "}\n"
 }
-
-// odd are policies for tests, as plugins of others have them.
-var odd = map[string]sdk.Policies{}
 
 func serveOdd(name string) {
 	sdk.Serve(name, struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) {
@@ -39,7 +55,92 @@ func serveOdd(name string) {
 	})
 }
 
-var (
-	_ = time.Second
-	_ policy.Selector
-)
+// A selector is a [policy.Selector]; it fails where it selects nothing.
+type selector func(*policy.SelectRequest) policy.Selection
+
+func (s selector) Select(_ context.Context, req *policy.SelectRequest) (policy.Selection, error) {
+	selection := s(req)
+	if selection.Verdicts == nil {
+		return selection, errors.New("out of order")
+	}
+	return selection, nil
+}
+
+// An admitter is a [policy.Admitter].
+type admitter func(context.Context, *policy.AdmitRequest) (policy.Lease, error)
+
+func (a admitter) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	return a(ctx, req)
+}
+
+func fail(*policy.SelectRequest) policy.Selection { return policy.Selection{} }
+
+func failToAdmit(context.Context, *policy.AdmitRequest) (policy.Lease, error) {
+	return nil, errors.New("out of order")
+}
+
+func panics(context.Context, *policy.AdmitRequest) (policy.Lease, error) { panic("odd") }
+
+// slow answers long after anybody waits for it.
+type slow struct{}
+
+func (slow) Select(ctx context.Context, req *policy.SelectRequest) (policy.Selection, error) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Minute):
+	}
+	return policy.Selection{}, ctx.Err()
+}
+
+// skipFirst leaves the first candidate out for some seconds.
+func skipFirst(req *policy.SelectRequest) (s policy.Selection) {
+	for i, c := range req.Candidates {
+		if i == 0 {
+			s.Skip(c, policy.Why{
+				Reason: policy.ReasonPolicy, Detail: "not the first", Observed: 1, Limit: 2,
+				Until: time.Now().Add(20 * time.Second),
+			})
+			continue
+		}
+		s.Add(c)
+	}
+	return s
+}
+
+func backwards(req *policy.SelectRequest) (s policy.Selection) {
+	for _, c := range slices.Backward(req.Candidates) {
+		s.Add(c)
+	}
+	return s
+}
+
+// tell says what it sees of the request, and skips everything.
+func tell(req *policy.SelectRequest) (s policy.Selection) {
+	seen := fmt.Sprintf("headers %q body %q", slices.Sorted(maps.Keys(req.Request.Header)), req.Request.Body)
+	for _, c := range req.Candidates {
+		s.Skip(c, policy.Why{Reason: policy.ReasonPolicy, Detail: seen})
+	}
+	return s
+}
+
+// admitFirst admits everybody, and logs how the lease ends.
+func admitFirst(_ context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	return policy.LeaseFunc(func(_ context.Context, out policy.Outcome) error {
+		slog.Info("the doorman hears of an end", "request", req.Request.ID, "attempt", req.Attempt,
+			"disposition", out.Disposition, "usage_known", out.Usage != nil)
+		return nil
+	}), nil
+}
+
+func reject(context.Context, *policy.AdmitRequest) (policy.Lease, error) {
+	return nil, policy.Reject(policy.ReasonPolicy, 7*time.Second)
+}
+
+// dawdle lets everybody wait, also where it must not.
+func dawdle(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	if req.Waiting != nil {
+		req.Waiting(1)
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}

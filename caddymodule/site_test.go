@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,6 +44,7 @@ type site struct {
 	t          *testing.T
 	url, admin string
 	logFile    string
+	began      time.Time
 	client     *http.Client
 }
 
@@ -56,7 +58,7 @@ func serve(t *testing.T, s setup) *site {
 	port, adminPort := freePort(t), freePort(t)
 	transport := &http.Transport{DisableCompression: true}
 	st := &site{
-		t: t, url: fmt.Sprintf("http://127.0.0.1:%d", port), admin: fmt.Sprintf("http://127.0.0.1:%d", adminPort),
+		t: t, began: time.Now(), url: fmt.Sprintf("http://127.0.0.1:%d", port), admin: fmt.Sprintf("http://127.0.0.1:%d", adminPort),
 		logFile: filepath.Join(t.TempDir(), "log.json"), client: &http.Client{Transport: transport},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -298,13 +300,20 @@ func (st *site) decision(id string) *caddymodule.Decision {
 	return d
 }
 
-// last returns the record of the request that ended last.
-func (st *site) last() *caddymodule.Decision {
+// decisions returns the records of the requests to st, newest first.
+func (st *site) decisions() []*caddymodule.Decision {
 	st.t.Helper()
 	var all []*caddymodule.Decision
 	if err := json.Unmarshal(st.adminGet("/usher/decisions", http.StatusOK), &all); err != nil {
 		st.t.Fatal(err)
 	}
+	return slices.DeleteFunc(all, func(d *caddymodule.Decision) bool { return d.Time.Before(st.began) })
+}
+
+// last returns the record of the request that ended last.
+func (st *site) last() *caddymodule.Decision {
+	st.t.Helper()
+	all := st.decisions()
 	if len(all) == 0 {
 		st.t.Fatal("no decisions")
 	}
