@@ -44,17 +44,30 @@ func (p *Plugin) joinCatalog(c *host.Catalog) bool {
 }
 
 // RemoveCatalog lets the plugin forget a catalog that no request uses. If it
-// cannot be told, it keeps the catalog until its process ends.
+// cannot be told within the time of ctx, it keeps the catalog until its process
+// ends.
 func (p *Plugin) RemoveCatalog(ctx context.Context, c *host.Catalog) error {
+	if !p.leaveCatalog(c) {
+		return nil
+	}
 	if err := p.beginConfiguring(ctx); err != nil {
 		return err
 	}
 	defer p.endConfiguring()
-	if !p.leaveCatalog(c) {
-		return nil
-	}
 	p.journal.flushed(ctx) // it may hold observations that refer to the catalog
-	return p.call(ctx, func(process *process) error { return process.SyncCatalog(ctx, nil, c.Name) })
+	return p.call(ctx, func(process *process) error {
+		if p.hasCatalog(c) {
+			return nil // it was added again meanwhile
+		}
+		return process.SyncCatalog(ctx, nil, c.Name)
+	})
+}
+
+func (p *Plugin) hasCatalog(c *host.Catalog) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.catalogs[c.Name]
+	return ok
 }
 
 // leaveCatalog counts one user of a catalog less, and reports whether it was

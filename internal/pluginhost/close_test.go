@@ -40,7 +40,7 @@ func TestCloseLetsPoliciesClose(t *testing.T) {
 	w := newWorld(t, `{"name": "mine"}`)
 	r := w.run(t)
 	w.release(r)
-	closes(t, w.Plugin, 2*time.Second, w.PID())
+	closes(t, w.Plugin, 5*time.Second, w.PID())
 	w.log.has(t, 1, zap.InfoLevel, "released", map[string]any{"request": r.ID})
 	w.log.has(t, 1, zap.InfoLevel, "closed", map[string]any{"policy": "mine"})
 	if lines := w.log.above(zap.InfoLevel); len(lines) > 0 {
@@ -54,7 +54,7 @@ func TestCloseKillsAHungProcess(t *testing.T) {
 	t.Run("policy", func(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, `{"at": "close", "do": "hang"}`)
-		closes(t, w.Plugin, 5*time.Second, w.PID())
+		closes(t, w.Plugin, 6*time.Second, w.PID())
 	})
 	t.Run("process", func(t *testing.T) {
 		t.Parallel()
@@ -65,7 +65,7 @@ func TestCloseKillsAHungProcess(t *testing.T) {
 		}
 		pid := p.PID()
 		suspend(t, pid)
-		closes(t, p, 5*time.Second, pid)
+		closes(t, p, 6*time.Second, pid)
 	})
 }
 
@@ -85,7 +85,7 @@ func TestGroupEndsWithTheProcess(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t, `{"at": "select", "do": "spawn"}`)
 		child := spawned(t, w)
-		closes(t, w.Plugin, 3*time.Second, w.PID(), child)
+		closes(t, w.Plugin, 5*time.Second, w.PID(), child)
 	})
 	t.Run("crash", func(t *testing.T) {
 		t.Parallel()
@@ -120,7 +120,7 @@ func TestCloseDoesNotWaitForADaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { signal(t, pid, syscall.SIGKILL) })
-	closes(t, w.Plugin, 4*time.Second, w.PID())
+	closes(t, w.Plugin, 5*time.Second, w.PID())
 	if !alive(pid) {
 		t.Error("the daemon ended, so it was none")
 	}
@@ -169,7 +169,7 @@ func TestCloseEndsARestart(t *testing.T) {
 				_, err := p.Policies(t.Context())
 				waiting <- err
 			}()
-			closes(t, p, 3*time.Second)
+			closes(t, p, 5*time.Second)
 			if err := <-waiting; err == nil || !strings.Contains(err.Error(), "stopped") {
 				t.Errorf("a call that waited got %v", err)
 			}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/usherproxy/usher/internal/pluginhost"
 	"github.com/usherproxy/usher/sdk/host"
@@ -206,6 +208,25 @@ func TestCatalogsAreShared(t *testing.T) {
 	w.crash(t)
 	w.log.has(t, 1, zap.InfoLevel, "restored", map[string]any{"running": 1})
 	w.release(r)
+	if err := w.AddCatalog(within(t), w.catalog); err != nil {
+		t.Fatal(err)
+	}
+	w.empty(t)
+}
+
+// A catalog that cannot be removed in time is not used by anybody either.
+func TestCatalogIsRemovedTooLate(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.RemoveCatalog(ctx, w.catalog); !errors.Is(err, context.Canceled) && status.Code(err) != codes.Canceled {
+		t.Errorf("got %v", err)
+	}
+	w.crash(t)
+	if err := w.admit(within(t), w.request()); !host.Unknown(err) {
+		t.Errorf("asked with a catalog that was removed: got %v", err)
+	}
 	if err := w.AddCatalog(within(t), w.catalog); err != nil {
 		t.Fatal(err)
 	}
