@@ -75,7 +75,7 @@ func TestWaitingRequestsOutliveThePolicyProcess(t *testing.T) {
 	var waiting []*pending
 	for i := range 5 {
 		waiting = append(waiting, c.begin(t, ask{tag: fmt.Sprintf("waits-%d", i), tokens: 3}))
-		time.Sleep(100 * time.Millisecond)
+		u.waiting(t, i+1)
 	}
 	old := u.plugins()
 	for _, process := range old {

@@ -63,12 +63,12 @@ func TestWaitingRequestsStartInTheOrderOfTheirArrival(t *testing.T) {
 
 			var blockers, all []*pending
 			for i := range test.keys {
-				blockers = append(blockers, c.begin(t, ask{tag: "blocker", tokens: 300})) // three seconds
+				blockers = append(blockers, c.begin(t, ask{tag: "blocker", tokens: 500})) // five seconds
 				p.running(t, longTime, i+1)
 			}
 			for i := range waiting {
 				all = append(all, c.begin(t, ask{tag: strconv.Itoa(i), tokens: 3}))
-				time.Sleep(40 * time.Millisecond) // until it has certainly arrived
+				u.waiting(t, i+1)
 			}
 			for i, w := range append(blockers, all...) {
 				if err := w.wait(t, longTime).ok(); err != nil {
@@ -99,7 +99,7 @@ func TestAWaitingClientThatLeavesFreesItsPlace(t *testing.T) {
 		p.running(t, longTime, i+1)
 	}
 	waits := c.begin(t, ask{tag: "waits"})
-	time.Sleep(500 * time.Millisecond) // until it certainly waits: a probe must not take its place
+	u.waiting(t, 1)
 
 	// refused tells whether a further request is turned away, because the one
 	// place in the queue is taken, or waits, in which case it leaves again.
@@ -149,7 +149,7 @@ func TestAStreamingClientThatLeavesFreesItsSlot(t *testing.T) {
 	c.begin(t, ask{tag: "second"})
 	p.running(t, longTime, 2)
 	c.begin(t, ask{tag: "third"})
-	time.Sleep(500 * time.Millisecond) // until it certainly waits
+	u.waiting(t, 1)
 
 	left := time.Now()
 	first.leave()

@@ -70,6 +70,7 @@ func TestAReloadForgetsNoRunningRequest(t *testing.T) {
 	}
 	u.reload(t, setup{usher: p.upstream(1, 1, "header_down X-Version 2"), env: keyEnv})
 	waits := c.begin(t, ask{tag: "waits", tokens: 3})
+	u.waiting(t, 1)
 	time.Sleep(time.Second) // enough for a mistake: to let it through
 	if s := p.stats(t); s.InFlight != 2 || s.Requests != 2 {
 		t.Errorf("after the reload the provider runs %d requests, and got %d, want 2 and 2", s.InFlight, s.Requests)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 )
 
 // wantTrace is what a complete trace of a request has.
@@ -154,7 +153,7 @@ func TestARequestThatLeavesTheQueueHasOneCompleteTrace(t *testing.T) {
 	}
 	caller := newTraceContext()
 	waits := client.begin(t, ask{tag: "waits", header: http.Header{"Traceparent": {caller.header()}}})
-	time.Sleep(500 * time.Millisecond) // until it certainly waits
+	u.waiting(t, 1)
 	waits.leave()
 	want := wantTrace{verdicts: []string{"openai/k1/gpt-4o", "openai/k2/gpt-4o"}}
 	eventually(t, longTime, func() error {

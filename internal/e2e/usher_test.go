@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -201,6 +202,27 @@ func (u *usher) adminGet(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(b)
+}
+
+// waiting waits until n requests wait for their turn.
+func (u *usher) waiting(t *testing.T, n int) {
+	t.Helper()
+	eventually(t, longTime, func() error {
+		var status struct {
+			Plugins []struct{ Waiting int }
+		}
+		if err := json.Unmarshal([]byte(u.adminGet(t, "/usher/status")), &status); err != nil {
+			return err
+		}
+		got := 0
+		for _, p := range status.Plugins {
+			got += p.Waiting
+		}
+		if got != n {
+			return fmt.Errorf("%d requests wait, want %d", got, n)
+		}
+		return nil
+	})
 }
 
 // pids returns the numbers of processes in order.
