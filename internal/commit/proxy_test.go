@@ -21,7 +21,14 @@ import (
 // the gate commits an answer. Each opening is sent to seen.
 func proxy(t *testing.T, g commit.Gate, providers ...http.HandlerFunc) (site *httptest.Server, seen chan commit.Opening) {
 	t.Helper()
-	f := &failover{t: t, gate: g, seen: make(chan commit.Opening, len(providers))}
+	return proxyThatTells(t, func() {}, g, providers...)
+}
+
+// proxyThatTells is a proxy that calls answered when a provider has answered,
+// before the gate.
+func proxyThatTells(t *testing.T, answered func(), g commit.Gate, providers ...http.HandlerFunc) (site *httptest.Server, seen chan commit.Opening) {
+	t.Helper()
+	f := &failover{t: t, answered: answered, gate: g, seen: make(chan commit.Opening, len(providers))}
 	for _, p := range providers {
 		server := httptest.NewServer(p)
 		t.Cleanup(server.Close) // which waits for the handlers, and so shows that nothing is left
@@ -43,6 +50,7 @@ func proxy(t *testing.T, g commit.Gate, providers ...http.HandlerFunc) (site *ht
 // A failover is a transport like the one that the gate is made for.
 type failover struct {
 	t         *testing.T
+	answered  func()
 	gate      commit.Gate
 	providers []*url.URL
 	transport *http.Transport
@@ -56,6 +64,7 @@ func (f *failover) RoundTrip(out *http.Request) (resp *http.Response, err error)
 		if resp, err = f.transport.RoundTrip(req); err != nil {
 			return nil, err
 		}
+		f.answered()
 		o := f.gate.Hold(out.Context(), chat(f.t), resp, true)
 		f.seen <- o
 		if !o.Disposition.Failover() {
@@ -198,10 +207,9 @@ func TestACallerWhoLeavesEndsTheAnswer(t *testing.T) {
 	t.Parallel()
 	left := make(chan struct{})
 	ctx, leave := context.WithCancel(t.Context())
-	site, seen := proxy(t, gate, func(w http.ResponseWriter, r *http.Request) {
+	site, seen := proxyThatTells(t, leave, gate, func(w http.ResponseWriter, r *http.Request) {
 		begin(w)
 		send(w, role)
-		leave()
 		<-r.Context().Done()
 		close(left)
 	})
