@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 
 	"github.com/usherproxy/usher/internal/commit"
@@ -13,7 +14,7 @@ import (
 
 // A provider that answers 200, and then tells that it is overloaded.
 func ExampleGate() {
-	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+	op, _ := format.Find(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 	resp := &http.Response{
 		StatusCode: http.StatusOK,
 		Header:     http.Header{"Content-Type": {"text/event-stream"}},

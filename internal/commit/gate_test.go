@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ var gate = commit.Gate{MaxBytes: commit.DefaultMaxBytes, MaxWait: commit.Default
 
 func operation(t testing.TB, path string) *format.Operation {
 	t.Helper()
-	op, ok := format.Match(http.MethodPost, path)
+	op, ok := format.Find(httptest.NewRequest(http.MethodPost, path, nil))
 	if !ok {
 		t.Fatalf("no operation %s", path)
 	}

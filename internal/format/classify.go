@@ -33,11 +33,8 @@ func (op *Operation) Classify(now time.Time, status int, header http.Header, bod
 	}
 	e := readError(status, body)
 	r := Result{Disposition: op.shape().classify(e)}
-	switch r.Disposition {
-	case policy.RateLimited:
-		r.Until = resetAt(now, header, e, MaxRateLimit)
-	case policy.QuotaExhausted:
-		r.Until = resetAt(now, header, e, MaxQuota)
+	if longest, ok := longest[r.Disposition]; ok {
+		r.Until = op.shape().resetAt(now, header, e.reset, longest)
 	}
 	return r
 }
@@ -45,8 +42,9 @@ func (op *Operation) Classify(now time.Time, status int, header http.Header, bod
 // A faultRule says what errors of a kind mean. All that it names must match.
 type faultRule struct {
 	status  []int    // any of these; none named means any
-	words   []string // the error's code or type is one of these
+	words   []string // the error's code or type, or a reason of its details, is one of these
 	phrases []string // the error's message has one of these, in lower case
+	perDay  bool     // a limit of a day is used up
 	bare    bool     // there is no error object
 	is      policy.Disposition
 }
@@ -56,10 +54,18 @@ const inStream = 0
 
 // A providerError is an error as a provider told it.
 type providerError struct {
-	status             int
-	code, kind         string // kind is error.type
-	message            string // in lower case
-	resetsAt, resetsIn float64
+	status     int
+	code, kind string   // kind is error.type or error.status
+	message    string   // in lower case
+	reasons    []string // of its details
+	quotas     []string // the names of the limits that are used up
+	reset      reset
+}
+
+// is reports whether the error is one of the words.
+func (e *providerError) is(words []string) bool {
+	return slices.Contains(words, e.code) || slices.Contains(words, e.kind) ||
+		slices.ContainsFunc(e.reasons, func(reason string) bool { return slices.Contains(words, reason) })
 }
 
 // matches reports whether the rule is about e.
@@ -67,7 +73,10 @@ func (r *faultRule) matches(e providerError) bool {
 	if len(r.status) > 0 && !slices.Contains(r.status, e.status) {
 		return false
 	}
-	if len(r.words) > 0 && !slices.Contains(r.words, e.code) && !slices.Contains(r.words, e.kind) {
+	if len(r.words) > 0 && !e.is(r.words) {
+		return false
+	}
+	if r.perDay && !slices.ContainsFunc(e.quotas, perDay) {
 		return false
 	}
 	mentions := func(phrase string) bool { return strings.Contains(e.message, phrase) }
@@ -131,13 +140,40 @@ func errorIn(status int, e gjson.Result) providerError {
 	if status == inStream {
 		status = statusIn(code)
 	}
-	return providerError{
-		status:   status,
-		code:     code.String(),
-		kind:     e.Get("type").String(),
-		message:  strings.ToLower(e.Get("message").String()),
-		resetsAt: e.Get("resets_at").Num,
-		resetsIn: e.Get("resets_in_seconds").Num,
+	pe := providerError{
+		status:  status,
+		code:    code.String(),
+		kind:    e.Get("type").String(),
+		message: strings.ToLower(e.Get("message").String()),
+		reset:   reset{at: e.Get("resets_at").Num, in: e.Get("resets_in_seconds").Num},
+	}
+	if pe.kind == "" {
+		pe.kind = e.Get("status").String()
+	}
+	e.Get("details").ForEach(func(_, detail gjson.Result) bool {
+		pe.add(detail)
+		return true
+	})
+	if slices.ContainsFunc(pe.quotas, perDay) {
+		pe.reset.in = 0 // which is about the limit of a minute
+	}
+	return pe
+}
+
+// perDay reports whether a limit of Google's is one of a day, by its name.
+func perDay(quota string) bool { return strings.Contains(quota, "PerDay") }
+
+// add adds one of the details that Google's errors have: ErrorInfo,
+// QuotaFailure or RetryInfo of the package google.rpc.
+func (e *providerError) add(detail gjson.Result) {
+	if reason := detail.Get("reason"); reason.Type == gjson.String {
+		e.reasons = append(e.reasons, reason.Str)
+	}
+	for _, violation := range detail.Get("violations").Array() {
+		e.quotas = append(e.quotas, violation.Get("quotaId").String())
+	}
+	if d, ok := duration(detail.Get("retryDelay").Str); ok {
+		e.reset.in = d.Seconds()
 	}
 }
 

@@ -1,9 +1,11 @@
 package format_test
 
 import (
+	"cmp"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ func fixture(t testing.TB, name string) []byte {
 
 func TestClassifyTellsWhatAnErrorMeans(t *testing.T) {
 	t.Parallel()
+	paths := map[string]string{"anthropic": messagesPath, "gemini": generatePath}
 	for _, c := range []struct {
 		status int
 		error  string
@@ -56,8 +59,46 @@ func TestClassifyTellsWhatAnErrorMeans(t *testing.T) {
 		{404, "openai_model_not_found", policy.ClientFault},
 		{503, "openai_overloaded", policy.Overloaded},
 		{500, "openai_server_error", policy.UpstreamError},
+
+		{401, "anthropic_invalid_key", policy.AuthFailed},
+		{401, "anthropic_cors", policy.ClientFault},
+		{403, "anthropic_permission", policy.ClientFault},
+		{403, "anthropic_forbidden", policy.UpstreamError},
+		{400, "anthropic_disabled", policy.AuthFailed},
+		{400, "anthropic_credit", policy.QuotaExhausted},
+		{400, "anthropic_spend_limit", policy.QuotaExhausted},
+		{402, "anthropic_billing", policy.QuotaExhausted},
+		{429, "anthropic_rate_limit", policy.RateLimited},
+		{529, "anthropic_overloaded", policy.Overloaded},
+		{400, "anthropic_too_long", policy.ContextLength},
+		{400, "anthropic_context_limit", policy.ContextLength},
+		{413, "anthropic_too_large", policy.ClientFault},
+		{404, "anthropic_not_found", policy.ClientFault},
+		{400, "anthropic_invalid", policy.ClientFault},
+		{500, "anthropic_api_error", policy.UpstreamError},
+		{504, "anthropic_timeout", policy.Timeout},
+		{401, "other_unauthorized", policy.UpstreamError},
+
+		{400, "gemini_invalid_key", policy.AuthFailed},
+		{401, "gemini_unauthenticated", policy.AuthFailed},
+		{403, "gemini_leaked_key", policy.AuthFailed},
+		{403, "gemini_service_disabled", policy.AuthFailed},
+		{403, "gemini_permission", policy.ClientFault},
+		{429, "gemini_per_minute", policy.RateLimited},
+		{429, "gemini_per_day", policy.QuotaExhausted},
+		{429, "gemini_exhausted", policy.RateLimited},
+		{429, "gemini_spending_cap", policy.QuotaExhausted},
+		{400, "gemini_too_long", policy.ContextLength},
+		{400, "gemini_location", policy.UpstreamError},
+		{400, "gemini_billing", policy.QuotaExhausted},
+		{503, "gemini_overloaded", policy.Overloaded},
+		{500, "gemini_internal", policy.UpstreamError},
+		{504, "gemini_deadline", policy.Timeout},
+		{404, "gemini_not_found", policy.ClientFault},
+		{400, "gemini_invalid", policy.ClientFault},
 	} {
-		got := operation(t, "POST", "/v1/chat/completions").Classify(now, c.status, nil, fixture(t, "errors/"+c.error+".json"))
+		vendor, _, _ := strings.Cut(c.error, "_")
+		got := operation(t, "POST", cmp.Or(paths[vendor], chatPath)).Classify(now, c.status, nil, fixture(t, "errors/"+c.error+".json"))
 		if got.Disposition != c.want {
 			t.Errorf("%d %s: %s, want %s", c.status, c.error, got.Disposition, c.want)
 		}
@@ -76,9 +117,11 @@ func TestClassifyFallsBackOnTheStatus(t *testing.T) {
 		999: policy.UpstreamError,
 	} {
 		for _, body := range []string{"", "<html>proxy</html>", "{", `{"error":null}`, `[]`, `"error"`} {
-			got := operation(t, "POST", "/v1/embeddings").Classify(now, status, http.Header{}, []byte(body))
-			if got.Disposition != want || !got.Until.IsZero() {
-				t.Errorf("%d %q: %+v, want %s", status, body, got, want)
+			for _, path := range []string{"/v1/embeddings", messagesPath, generatePath} {
+				got := operation(t, "POST", path).Classify(now, status, http.Header{}, []byte(body))
+				if got.Disposition != want || !got.Until.IsZero() {
+					t.Errorf("%s: %d %q: %+v, want %s", path, status, body, got, want)
+				}
 			}
 		}
 	}
@@ -140,6 +183,62 @@ func TestClassifyReadsWhenToComeBack(t *testing.T) {
 	}
 }
 
+func TestEveryFormatTellsWhenToComeBackInItsWay(t *testing.T) {
+	t.Parallel()
+	instant := now.Add(42 * time.Second).Format(time.RFC3339)
+	for name, c := range map[string]struct {
+		path, error string
+		header      http.Header
+		want        time.Time
+	}{
+		"an instant of Anthropic": {
+			messagesPath, "anthropic_rate_limit",
+			http.Header{"Anthropic-Ratelimit-Requests-Reset": {instant}, "Anthropic-Ratelimit-Requests-Remaining": {"0"}},
+			now.Add(42 * time.Second),
+		},
+		"the one that is used up": {
+			messagesPath, "anthropic_rate_limit",
+			http.Header{
+				"Anthropic-Ratelimit-Requests-Reset":         {now.Add(time.Minute).Format(time.RFC3339)},
+				"Anthropic-Ratelimit-Input-Tokens-Reset":     {instant},
+				"Anthropic-Ratelimit-Input-Tokens-Remaining": {"0"},
+			},
+			now.Add(42 * time.Second),
+		},
+		"Retry-After of Anthropic": {
+			messagesPath, "anthropic_rate_limit",
+			http.Header{"Anthropic-Ratelimit-Requests-Reset": {instant}, "Retry-After": {"7"}},
+			now.Add(7 * time.Second),
+		},
+		"an instant that has passed":   {messagesPath, "anthropic_rate_limit", http.Header{"Anthropic-Ratelimit-Tokens-Reset": {"2026-12-01T11:00:00Z"}}, now},
+		"OpenAI's limits":              {messagesPath, "anthropic_rate_limit", http.Header{"X-Ratelimit-Reset-Requests": {"6s"}}, time.Time{}},
+		"a delay of Google":            {generatePath, "gemini_per_minute", nil, now.Add(26 * time.Second)},
+		"a delay beside a day's limit": {generatePath, "gemini_per_day", nil, time.Time{}},
+		"nothing of Google":            {generatePath, "gemini_exhausted", nil, time.Time{}},
+	} {
+		got := operation(t, "POST", c.path).Classify(now, 429, c.header, fixture(t, "errors/"+c.error+".json"))
+		if !got.Until.Equal(c.want) {
+			t.Errorf("%s: until %s, want %s", name, got.Until, c.want)
+		}
+	}
+}
+
+func TestAnErrorInAStreamTellsWhenToComeBack(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Time{
+		`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"34.5s"}]}}`:  now.Add(34500 * time.Millisecond),
+		`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"retryDelay":"9999h"}]}}`:  now.Add(format.MaxRateLimit),
+		`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED"}}`:                                     {},
+		`{"error":{"code":503,"status":"UNAVAILABLE","details":[{"retryDelay":"34s"},{"x":[1]}]}}`: {},
+	} {
+		m := format.NewMeter(operation(t, "POST", streamPath), header(".sse"), true)
+		_, _ = m.Write([]byte("data: " + text + "\n\n"))
+		if f := m.Err(); f == nil || !f.Until(now).Equal(want) {
+			t.Errorf("%s: %+v, want %s", text, f, want)
+		}
+	}
+}
+
 func TestQuotasMayLastForDays(t *testing.T) {
 	t.Parallel()
 	op := operation(t, "POST", "/v1/responses")
@@ -177,11 +276,13 @@ func TestOnlyLimitsHaveAnUntil(t *testing.T) {
 // than the longest or lies in the past.
 func FuzzClassify(f *testing.F) {
 	f.Add(429, "7", "", "6m0s", []byte(`{"error":{"code":"rate_limit_exceeded"}}`))
+	f.Add(429, "", "", "", []byte(`{"error":{"details":[{"violations":[{"quotaId":"PerDay"}]},{"retryDelay":"1e9s"}]}}  `))
 	f.Add(401, "", "x", "", []byte(`[{"error":{"message":"model"}}]`))
 	f.Add(429, "Tue, 01 Dec 2026 12:00:30 GMT", "1e400", "-1h", []byte(`{"error":{"type":"usage_limit_reached","resets_at":-1e308}}`))
 	f.Fuzz(func(t *testing.T, status int, after, ms, reset string, body []byte) {
 		h := http.Header{"Retry-After": {after}, "Retry-After-Ms": {ms}, "X-Ratelimit-Reset-Tokens": {reset}}
-		got := operation(t, "POST", "/v1/chat/completions").Classify(now, status, h, body)
+		path := []string{chatPath, messagesPath, generatePath}[len(body)%3]
+		got := operation(t, "POST", path).Classify(now, status, h, body)
 		if !got.Disposition.Valid() {
 			t.Fatalf("%+v", got)
 		}

@@ -44,10 +44,12 @@ func TestStripCredentialsLeavesNone(t *testing.T) {
 		"Authorization": {"Bearer a", "Basic b"}, "authorization": {"c"}, "AUTHORIZATION": {"d"},
 		"X-Api-Key": {"e"}, "x-api-key": {"f"}, "Api-Key": {"g"}, "X-Goog-Api-Key": {"h"}, "X-GOOG-API-KEY": {"i"},
 		"Proxy-Authorization": {"j"}, "Cookie": {"k"},
-		"Content-Type": {"application/json"}, "Openai-Organization": {"org"},
+		"Content-Type": {"application/json"}, "Openai-Organization": {"org"}, "Anthropic-Version": {"2023-06-01"},
 	}
 	format.StripCredentials(h, &url.URL{})
-	if want := (http.Header{"Content-Type": {"application/json"}, "Openai-Organization": {"org"}}); !reflect.DeepEqual(h, want) {
+	if want := (http.Header{
+		"Content-Type": {"application/json"}, "Openai-Organization": {"org"}, "Anthropic-Version": {"2023-06-01"},
+	}); !reflect.DeepEqual(h, want) {
 		t.Errorf("left %v, want %v", h, want)
 	}
 	for query, want := range map[string]string{
@@ -75,6 +77,13 @@ func TestSetCredentialShowsOurKey(t *testing.T) {
 	op.SetCredential(h, "ours")
 	if got := h["Authorization"]; len(got) != 1 || got[0] != "Bearer ours" {
 		t.Errorf("Authorization %v, want our key alone", got)
+	}
+	for path, field := range map[string]string{messagesPath: "X-Api-Key", generatePath: "X-Goog-Api-Key"} {
+		h := http.Header{"Anthropic-Version": {"2026-10-21"}, "Anthropic-Beta": {"b"}}
+		operation(t, "POST", path).SetCredential(h, "ours")
+		if h.Get(field) != "ours" || h.Get("Authorization") != "" || h.Get("Anthropic-Version") != "2026-10-21" || len(h) != 3 {
+			t.Errorf("%s: %v, want our key in %s and the rest as it was", path, h, field)
+		}
 	}
 	h = http.Header{}
 	op.SetCredential(h, "")

@@ -6,12 +6,19 @@
 // A format (such as "openai") is one dialect value, and an operation of it one
 // row of a table. Everything else works on those.
 //
-// # Operations of the format openai
+// # Operations
 //
 // The names are values of gen_ai.operation.name of the OpenTelemetry semantic
 // conventions v1.41 where these have one. The Responses API is a chat to them
 // (openai.api.type tells the two apart), and a picture is generated content.
-// For moderations they have no word.
+// For moderations and the counting of tokens they have no word.
+//
+// Paths are exact and case-sensitive, and a slash at the end is another path.
+// Where several formats have one path, the request shows whose it is: by
+// anthropic-version, or by a key where only Google's SDKs put one. Every other
+// one is OpenAI's.
+//
+// # The format openai
 //
 //	route                        name             API type          streams  output limit                       usage
 //	POST /v1/chat/completions    chat             chat_completions  yes      max_completion_tokens, max_tokens  prompt_tokens, completion_tokens
@@ -22,8 +29,6 @@
 //	POST /v1/images/generations  generate_content                   yes                                         input_tokens, output_tokens
 //	GET  /v1/models              models                             answered from the configuration
 //	GET  /v1/models/{model}      models                             answered from the configuration
-//
-// Paths are exact and case-sensitive, and a slash at the end is another path.
 //
 // The model is the member "model" of the JSON body. It must be given, also
 // where OpenAI itself has a default, because there is nothing else to choose a
@@ -42,6 +47,70 @@
 // type "error" with message, code and param at its top, or response.failed with
 // them in response.error. Other providers of the format differ in what they
 // leave out; see the tables in openai.go.
+//
+// # The format anthropic
+//
+//	route                           name          streams  output limit  usage
+//	POST /v1/messages               chat          yes      max_tokens    input_tokens + cache_creation_input_tokens + cache_read_input_tokens, output_tokens
+//	POST /v1/messages/count_tokens  count_tokens  no                     nothing is used
+//	GET  /v1/models                 models        answered from the configuration
+//	GET  /v1/models/{model}         models        answered from the configuration
+//
+// The model and the flag of a stream are members of the body, as in OpenAI's.
+// Usage is the member "usage" of the answer; in a stream message_start tells
+// that of the prompt, in its message, and message_delta that of the output so
+// far, and perhaps all. Input is what was read from and written to the cache,
+// too. A stream ends with message_stop; what precedes its first delta is
+// preamble.
+//
+// An error is {"type": "error", "error": {"type", "message"}} with a status, or
+// the same object as an event named error. There is no code, so two of its
+// kinds can be told by their message only: a prompt that is too long, and an
+// account without credit, are both invalid_request_error; see the table in
+// anthropic.go.
+//
+// The key is sent as x-api-key. The header anthropic-version is the caller's,
+// and stays.
+//
+// # The format gemini
+//
+// Every route begins with /v1beta or with /v1.
+//
+//	route                                       name              streams  output limit                      usage
+//	POST /models/{model}:generateContent        generate_content  no       generationConfig.maxOutputTokens  promptTokenCount + toolUsePromptTokenCount, candidatesTokenCount + thoughtsTokenCount
+//	POST /models/{model}:streamGenerateContent  generate_content  always   generationConfig.maxOutputTokens  the same
+//	POST /models/{model}:embedContent           embeddings        no                                         the same, if any
+//	POST /models/{model}:batchEmbedContents     embeddings        no                                         the same, if any
+//	POST /models/{model}:countTokens            count_tokens      no                                         nothing is used
+//	GET  /models                                models            answered from the configuration
+//	GET  /models/{model}                        models            answered from the configuration
+//
+// The path names the model, and its escapes count for what they mean. A body
+// that names it, too, must name the same one, because there is but one model to
+// admit and to route. Tuned models (/tunedModels/) and the paths of Vertex AI
+// (/projects/) are not served.
+//
+// A stream comes as server-sent events with ?alt=sse, and else as one JSON list
+// of the same objects, in which no event of our own can stand. Usage is the
+// member "usageMetadata"; a stream tells it in every event, counting up. There
+// is no event for the end: a candidate has a finishReason, or the prompt was
+// blocked.
+//
+// An error is {"error": {"code", "message", "status", "details"}} with a status
+// or in a stream, where code is the status. A key that is not valid is a 400; a
+// limit names itself in details, and when it is whole again, which is true of a
+// limit of a minute and not of one of a day.
+//
+// The key is sent as x-goog-api-key.
+//
+// # Sources
+//
+// OpenAI: its OpenAPI document (github.com/openai/openai-openapi) and guides.
+// Anthropic: platform.claude.com/docs/en/api (messages, streaming, errors,
+// rate-limits) and github.com/anthropics/anthropic-sdk-go/v2 v2.15.0. Gemini:
+// ai.google.dev/api, google.aip.dev/193 (errors) and google.golang.org/genai
+// v1.77.0. What providers answer beyond these is from reports of their users;
+// the texts are in testdata/errors.
 //
 // # Estimates
 //

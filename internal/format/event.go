@@ -65,7 +65,7 @@ func (m *Meter) eventKind(name []byte) eventKind {
 	if kind, ok := m.dialect.events[string(name)]; ok {
 		return kind
 	}
-	return m.choices()
+	return m.dialect.chunk(m)
 }
 
 // choices tells what a chunk of a chat or completion means by its choices. A
@@ -125,14 +125,11 @@ func (m *Meter) body() {
 	m.readUsage()
 }
 
-// readUsage takes the usage that the text has, if it has one. The last one
-// holds: some providers count up in every chunk.
+// readUsage takes the usage that the text has, if it has one.
 func (m *Meter) readUsage() {
-	for _, at := range []int{atUsage, atResponseUsage} {
+	for _, at := range m.dialect.usage.at {
 		if raw := m.text.Value(at).Raw; raw != nil {
-			if u := m.dialect.usage.read(raw); u != nil {
-				m.usage = u
-			}
+			m.counts.take(&m.dialect.usage, raw)
 		}
 	}
 }
@@ -154,7 +151,7 @@ func (m *Meter) fail() {
 		return
 	}
 	e := m.readFault()
-	m.fault = &StreamFault{Disposition: m.dialect.classify(e), Type: brief(e.kind), Code: brief(e.code)}
+	m.fault = &StreamFault{Disposition: m.dialect.classify(e), Type: brief(e.kind), Code: brief(e.code), reset: e.reset}
 }
 
 // readFault reads the error of the text, which may stand at its top.

@@ -3,6 +3,7 @@ package format_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"time"
 
 	"github.com/usherproxy/usher/internal/format"
@@ -10,14 +11,14 @@ import (
 
 // A request on its way to a provider.
 func Example() {
-	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+	op, _ := format.Find(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 
 	body := []byte(`{"model": "fast", "stream": true, "messages": []}`)
-	b, err := op.Scan(body)
+	b, err := op.ScanRequest("/v1/chat/completions", body)
 	fmt.Println(op.Name, b.Model, b.Stream, err)
 	fmt.Printf("%s\n", b.Splice(body, "gpt-4o-mini"))
 
-	_, err = op.Scan([]byte(`{"messages": []}`))
+	_, err = op.ScanRequest("/v1/chat/completions", []byte(`{"messages": []}`))
 	fmt.Println(err)
 	// Output:
 	// chat fast true <nil>
@@ -27,7 +28,7 @@ func Example() {
 
 // An answer on its way back.
 func ExampleMeter() {
-	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+	op, _ := format.Find(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 	m := format.NewMeter(op, http.Header{"Content-Type": {"text/event-stream"}}, true)
 
 	fmt.Fprintf(m, "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n")
@@ -45,7 +46,7 @@ func ExampleMeter() {
 
 // A provider that refuses.
 func ExampleOperation_Classify() {
-	op, _ := format.Match(http.MethodPost, "/v1/chat/completions")
+	op, _ := format.Find(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 	now := time.Now()
 
 	r := op.Classify(now, 429, http.Header{"Retry-After": {"20"}}, []byte(`{"error":{"code":"rate_limit_exceeded"}}`))

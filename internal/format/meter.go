@@ -5,7 +5,9 @@ import (
 	"mime"
 	"net/http"
 	"strings"
+	"time"
 
+	"github.com/usherproxy/usher/internal/format/jsonlist"
 	"github.com/usherproxy/usher/internal/format/jsonscan"
 	"github.com/usherproxy/usher/internal/format/sse"
 	"github.com/usherproxy/usher/policy"
@@ -22,7 +24,8 @@ type Meter struct {
 	plain   []byte // the beginning of an event's data
 	size    int    // of the event's data
 
-	usage     *policy.Usage
+	list      jsonlist.Decoder
+	counts    counts
 	fault     *StreamFault
 	beginning Beginning
 	content   bool
@@ -53,6 +56,17 @@ type StreamFault struct {
 	// Type and Code are the words of the error, cut to 64 bytes. They come
 	// from the provider.
 	Type, Code string
+
+	reset reset
+}
+
+// Until returns when the provider may be asked again, for RateLimited and
+// QuotaExhausted if the error said so, and else the zero time. The answer was
+// read at the time now.
+func (f *StreamFault) Until(now time.Time) time.Time {
+	longest, limited := longest[f.Disposition]
+	wait, ok := f.reset.wait(now)
+	return until(now, wait, ok && limited, longest)
 }
 
 // An answerKind is how an answer is read.
@@ -61,6 +75,7 @@ type answerKind uint8
 const (
 	unreadable answerKind = iota // encoded, or of another media type
 	jsonText
+	jsonList // a stream whose events are the elements of a list
 	eventStream
 )
 
@@ -75,6 +90,9 @@ const (
 	atCode
 	atMessage
 	atChoices
+	atUsageMetadata
+	atCandidates
+	atPromptFeedback
 )
 
 var answerPaths = []jsonscan.Path{
@@ -87,6 +105,10 @@ var answerPaths = []jsonscan.Path{
 	atCode:          {"code"},
 	atMessage:       {"message"},
 	atChoices:       {"choices"},
+
+	atUsageMetadata:  {"usageMetadata"},
+	atCandidates:     {"candidates"},
+	atPromptFeedback: {"promptFeedback"},
 }
 
 // maxValue bounds what is kept of each value that is looked at.
@@ -100,10 +122,15 @@ const maxPlain = 16
 // content encoding nothing is known but that it has content.
 func NewMeter(op *Operation, header http.Header, stream bool) *Meter {
 	m := &Meter{dialect: op.shape(), kind: answerKindOf(header, stream)}
+	if m.kind == jsonText && stream && m.dialect.lists {
+		m.kind = jsonList
+	}
+	m.counts.known = op != nil && op.Free
 	if m.kind != unreadable {
 		m.text = jsonscan.New(maxValue, answerPaths...)
 	}
 	m.events = sse.Decoder{Data: m.data, Event: m.event}
+	m.list = jsonlist.Decoder{Data: m.data, Element: func() { m.event(nil) }}
 	return m
 }
 
@@ -130,6 +157,8 @@ func (m *Meter) Write(p []byte) (int, error) {
 	switch m.kind {
 	case eventStream:
 		m.events.Write(p)
+	case jsonList:
+		m.list.Write(p)
 	case jsonText:
 		m.content = m.content || len(bytes.TrimSpace(p)) > 0
 		m.text.Write(p)
@@ -153,6 +182,8 @@ func (m *Meter) Close() error {
 	switch m.kind {
 	case eventStream:
 		m.events.Close()
+	case jsonList:
+		m.list.Close()
 	case jsonText:
 		m.body()
 		m.settle(m.content && m.fault == nil && !m.text.Inside())
@@ -174,7 +205,7 @@ func (m *Meter) settle(begun bool) {
 
 // Usage returns what the answer has told of its usage, or nil if that is
 // nothing.
-func (m *Meter) Usage() *policy.Usage { return m.usage }
+func (m *Meter) Usage() *policy.Usage { return m.counts.usage() }
 
 // FirstContent reports whether the answer has had content: an event that is
 // more than preamble, or a byte of another answer.
@@ -193,5 +224,7 @@ func (m *Meter) Err() *StreamFault { return m.fault }
 func (m *Meter) Done() bool { return m.done }
 
 // InEvent reports whether a stream stands inside an event, where nothing else
-// may be sent.
-func (m *Meter) InEvent() bool { return m.kind == eventStream && m.events.InEvent() }
+// may be sent. In a stream that comes as a list of JSON there is no such place.
+func (m *Meter) InEvent() bool {
+	return m.kind == jsonList || m.kind == eventStream && m.events.InEvent()
+}

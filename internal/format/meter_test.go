@@ -19,6 +19,9 @@ const (
 	chatPath      = "/v1/chat/completions"
 	responsesPath = "/v1/responses"
 	imagePath     = "/v1/images/generations"
+	messagesPath  = "/v1/messages"
+	generatePath  = "/v1beta/models/gem-1:generateContent"
+	streamPath    = "/v1/models/gem-1:streamGenerateContent"
 )
 
 // A reading is all that a meter tells.
@@ -109,21 +112,40 @@ func TestMeterReadsAnswers(t *testing.T) {
 		{"/v1/embeddings", "embeddings.json", "usage 8/0 cached 0 reasoning 0, content, done"},
 		{"/v1/moderations", "moderation.json", "content, done"},
 		{imagePath, "image.sse", "usage 50/50 cached 0 reasoning 0, content, done"},
+		{messagesPath, "anthropic.json", "usage 125/12 cached 100 reasoning 7, content, done"},
+		{messagesPath, "anthropic.sse", "usage 335/15 cached 300 reasoning 0, content, done"},
+		{messagesPath, "anthropic_usage_at_the_end.sse", "usage 325/15 cached 300 reasoning 9, content"},
+		{messagesPath, "anthropic_preamble.sse", "usage 25/1 cached 0 reasoning 0"},
+		{messagesPath, "anthropic_empty.sse", "usage 25/2 cached 0 reasoning 0, content, done"},
+		{messagesPath, "anthropic_overloaded.sse", "fault overloaded [overloaded_error ]"},
+		{messagesPath, "anthropic_error_after_content.sse", "usage 25/1 cached 0 reasoning 0, fault rate_limited [rate_limit_error ], content"},
+		{"/v1/messages/count_tokens", "anthropic_count.json", "usage 0/0 cached 0 reasoning 0, content, done"},
+		{generatePath, "gemini.json", "usage 18/26 cached 4 reasoning 20, content, done"},
+		{streamPath, "gemini.sse", "usage 8/5 cached 0 reasoning 3, content, done"},
+		{streamPath, "gemini_list.json", "usage 8/2 cached 0 reasoning 0, content, done"},
+		{streamPath, "gemini_list_error.json", "fault overloaded [UNAVAILABLE 503]"},
+		{streamPath, "gemini_list_error_after_content.json", "fault rate_limited [RESOURCE_EXHAUSTED 429], content"},
+		{streamPath, "gemini_error.sse", "usage 8/0 cached 0 reasoning 0, fault upstream_error [INTERNAL 500]"},
+		{streamPath, "gemini_blocked.sse", "usage 8/0 cached 0 reasoning 0, content, done"},
+		{streamPath, "gemini_preamble.sse", "usage 8/0 cached 0 reasoning 0"},
+		{"/v1/models/gem-1:batchEmbedContents", "gemini_embeddings.json", "content, done"},
+		{"/v1beta/models/gem-1:countTokens", "gemini_count.json", "usage 0/0 cached 0 reasoning 0, content, done"},
 	} {
 		t.Run(c.file, func(t *testing.T) {
 			t.Parallel()
 			op, text, h := operation(t, "POST", c.path), fixture(t, "answers/"+c.file), header(c.file)
-			if got := read(op, h, true, text).String(); got != c.want {
+			stream := filepath.Ext(c.file) != ".json" || c.path == streamPath
+			if got := read(op, h, stream, text).String(); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
 			dice := rand.New(rand.NewPCG(1, 2))
 			for range 50 {
-				if got := read(op, h, true, pieces(text, dice)...).String(); got != c.want {
+				if got := read(op, h, stream, pieces(text, dice)...).String(); got != c.want {
 					t.Fatalf("in pieces: got %s, want %s", got, c.want)
 				}
 			}
 			crlf := bytes.ReplaceAll(text, []byte("\n"), []byte("\r\n"))
-			if got := read(op, h, true, crlf).String(); got != c.want {
+			if got := read(op, h, stream, crlf).String(); got != c.want {
 				t.Errorf("with CRLF: got %s, want %s", got, c.want)
 			}
 		})
@@ -185,22 +207,35 @@ func TestMeterFindsContentWhenItComes(t *testing.T) {
 
 func TestMeterTellsHowAnAnswerBegins(t *testing.T) {
 	t.Parallel()
-	for file, want := range map[string]format.Beginning{
-		"chat.json":                    format.Begun,
-		"error_as_success.json":        format.Broken,
-		"responses_failed.json":        format.Broken,
-		"page.html":                    format.Broken,
-		"chat.sse":                     format.Begun,
-		"chat_error_after_content.sse": format.Begun,
-		"chat_first_event_error.sse":   format.Broken,
-		"azure_preamble.sse":           format.Broken,
-		"comments_only.sse":            format.Broken,
-		"done_only.sse":                format.Broken,
-		"responses_overloaded.sse":     format.Broken,
+	for _, c := range []struct {
+		path, file string
+		want       format.Beginning
+	}{
+		{chatPath, "chat.json", format.Begun},
+		{chatPath, "error_as_success.json", format.Broken},
+		{responsesPath, "responses_failed.json", format.Broken},
+		{chatPath, "page.html", format.Broken},
+		{chatPath, "chat.sse", format.Begun},
+		{chatPath, "chat_error_after_content.sse", format.Begun},
+		{chatPath, "chat_first_event_error.sse", format.Broken},
+		{chatPath, "azure_preamble.sse", format.Broken},
+		{chatPath, "comments_only.sse", format.Broken},
+		{chatPath, "done_only.sse", format.Broken},
+		{responsesPath, "responses_overloaded.sse", format.Broken},
+		{messagesPath, "anthropic_preamble.sse", format.Broken},
+		{messagesPath, "anthropic_empty.sse", format.Begun},
+		{messagesPath, "anthropic_overloaded.sse", format.Broken},
+		{messagesPath, "anthropic_error_after_content.sse", format.Begun},
+		{streamPath, "gemini_list.json", format.Begun},
+		{streamPath, "gemini_list_error.json", format.Broken},
+		{streamPath, "gemini_list_error_after_content.json", format.Begun},
+		{streamPath, "gemini_error.sse", format.Broken},
+		{streamPath, "gemini_blocked.sse", format.Begun},
+		{streamPath, "gemini_preamble.sse", format.Broken},
 	} {
-		op, text, h := operation(t, "POST", chatPath), fixture(t, "answers/"+file), header(file)
-		if got := read(op, h, true, text).Beginning; got != want {
-			t.Errorf("%s: %d, want %d", file, got, want)
+		op, text, h := operation(t, "POST", c.path), fixture(t, "answers/"+c.file), header(c.file)
+		if got := read(op, h, true, text).Beginning; got != c.want {
+			t.Errorf("%s: %d, want %d", c.file, got, c.want)
 		}
 	}
 	m := format.NewMeter(operation(t, "POST", chatPath), header(".json"), false)
@@ -295,14 +330,22 @@ func FuzzMeter(f *testing.F) {
 		f.Add(text, filepath.Ext(file) == ".sse", uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, stream bool, seed uint64) {
-		op := operation(t, "POST", chatPath)
-		want := read(op, nil, stream, text)
-		got := read(op, nil, stream, pieces(text, rand.New(rand.NewPCG(seed, seed)))...)
-		if !reflect.DeepEqual(got, want) {
-			t.Fatalf("in pieces %s, whole %s", got, want)
-		}
-		if f := want.Fault; f != nil && (!f.Disposition.Valid() || len(f.Type) > 64 || len(f.Code) > 64) {
-			t.Fatalf("fault %+v", f)
+		for _, path := range []string{chatPath, messagesPath, streamPath} {
+			op := operation(t, "POST", path)
+			want := read(op, nil, stream, text)
+			got := read(op, nil, stream, pieces(text, rand.New(rand.NewPCG(seed, seed)))...)
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("%s: in pieces %s, whole %s", path, got, want)
+			}
+			if f := want.Fault; f != nil && (!f.Disposition.Valid() || len(f.Type) > 64 || len(f.Code) > 64) {
+				t.Fatalf("fault %+v", f)
+			}
+			if stream { // a list has another splitter
+				want, got = read(op, header(".json"), true, text), read(op, header(".json"), true, pieces(text, rand.New(rand.NewPCG(seed, 1)))...)
+				if !reflect.DeepEqual(got, want) {
+					t.Fatalf("%s as JSON: in pieces %s, whole %s", path, got, want)
+				}
+			}
 		}
 	})
 }

@@ -14,29 +14,27 @@ type Model struct {
 	OwnedBy string
 }
 
-// openAIModel is a Model in OpenAI's words.
-type openAIModel struct {
-	ID      string `json:"id"`
-	Object  string `json:"object"`
-	Created int64  `json:"created"`
-	OwnedBy string `json:"owned_by"`
-}
-
-func toOpenAI(m Model) openAIModel { return openAIModel{m.ID, "model", m.Created, m.OwnedBy} }
-
 // WriteModels answers a [ListModels] operation. The order is that of models.
-func WriteModels(w http.ResponseWriter, models []Model) {
-	list := struct {
-		Object string        `json:"object"`
-		Data   []openAIModel `json:"data"`
-	}{"list", make([]openAIModel, 0, len(models))}
-	for _, m := range models {
-		list.Data = append(list.Data, toOpenAI(m))
-	}
-	writeJSON(w, http.StatusOK, list)
+func (op *Operation) WriteModels(w http.ResponseWriter, models []Model) {
+	writeJSON(w, http.StatusOK, op.shape().listing(models))
 }
 
 // WriteModel answers a [GetModel] operation.
-func WriteModel(w http.ResponseWriter, m Model) {
-	writeJSON(w, http.StatusOK, toOpenAI(m))
+func (op *Operation) WriteModel(w http.ResponseWriter, m Model) {
+	writeJSON(w, http.StatusOK, op.shape().model(m))
+}
+
+// WriteModels answers a [ListModels] operation of OpenAI's.
+func WriteModels(w http.ResponseWriter, models []Model) { (*Operation)(nil).WriteModels(w, models) }
+
+// WriteModel answers a [GetModel] operation of OpenAI's.
+func WriteModel(w http.ResponseWriter, m Model) { (*Operation)(nil).WriteModel(w, m) }
+
+// each returns the models in a format's words.
+func each[T any](models []Model, words func(Model) T) []T {
+	entries := make([]T, 0, len(models))
+	for _, m := range models {
+		entries = append(entries, words(m))
+	}
+	return entries
 }

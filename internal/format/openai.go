@@ -39,7 +39,7 @@ var openAI = newDialect(dialect{
 				maxOutput: []string{"max_output_tokens"},
 				affinity:  []string{"prompt_cache_key", "conversation", "conversation.id", "safety_identifier", "user"},
 			},
-			errorEvent: func(r Refusal) (string, any) {
+			streamError: func(r Refusal) (string, any) {
 				return "error", responsesError{"error", orNull(r.Code), r.Message, orNull(r.Param), 0}
 			},
 		},
@@ -62,12 +62,6 @@ var openAI = newDialect(dialect{
 		{Name: "models", Kind: GetModel, Method: http.MethodGet, Route: "/v1/models/{model}"},
 	},
 
-	// Gemini's API has paths below /v1/models/, too: a model, a colon, a verb.
-	verbs: []string{
-		"generateContent", "streamGenerateContent", "batchGenerateContent", "generateAnswer", "countTokens",
-		"embedContent", "batchEmbedContents", "asyncBatchEmbedContent", "predict", "predictLongRunning",
-	},
-
 	// Every other event of a stream has content, but for chunks without any.
 	events: map[string]eventKind{
 		"ping":                        preamble,
@@ -84,19 +78,28 @@ var openAI = newDialect(dialect{
 		"error":                       fault,
 	},
 
+	chunk: (*Meter).choices,
+
 	usage: usageNames{
-		input:     []string{"prompt_tokens", "input_tokens"},
-		output:    []string{"completion_tokens", "output_tokens"},
+		at:        []int{atUsage, atResponseUsage},
+		input:     [][]string{{"prompt_tokens", "input_tokens"}},
+		output:    [][]string{{"completion_tokens", "output_tokens"}},
 		cached:    []string{"prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens"},
 		reasoning: []string{"completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens"},
 	},
 
 	faults: openAIFaults,
+	limits: []limit{
+		{"X-Ratelimit-Remaining-Requests", "X-Ratelimit-Reset-Requests"},
+		{"X-Ratelimit-Remaining-Tokens", "X-Ratelimit-Reset-Tokens"},
+	},
 
 	refusal: func(r Refusal) any {
 		return openAIError{openAIErrorObject{r.Message, r.Type, orNull(r.Param), orNull(r.Code)}}
 	},
 	credential: func(secret string) (field, value string) { return "Authorization", "Bearer " + secret },
+	model:      func(m Model) any { return toOpenAI(m) },
+	listing:    func(models []Model) any { return openAIListing{"list", each(models, toOpenAI)} },
 })
 
 // openAIFaults are the errors of OpenAI and of providers that speak its
@@ -172,6 +175,21 @@ type responsesError struct {
 	Message        string  `json:"message"`
 	Param          *string `json:"param"`
 	SequenceNumber int     `json:"sequence_number"`
+}
+
+// An openAIModel is a Model in OpenAI's words.
+type openAIModel struct {
+	ID      string `json:"id"`
+	Object  string `json:"object"`
+	Created int64  `json:"created"`
+	OwnedBy string `json:"owned_by"`
+}
+
+func toOpenAI(m Model) openAIModel { return openAIModel{m.ID, "model", m.Created, m.OwnedBy} }
+
+type openAIListing struct {
+	Object string        `json:"object"`
+	Data   []openAIModel `json:"data"`
 }
 
 // orNull returns nil for the empty string.

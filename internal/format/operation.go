@@ -1,12 +1,20 @@
 package format
 
 import (
+	"net/http"
 	"slices"
 	"strings"
 )
 
-// OpenAI is the name of OpenAI's format, which many other providers speak.
-const OpenAI = "openai"
+// The names of the formats.
+const (
+	// OpenAI is OpenAI's format, which many other providers speak.
+	OpenAI = "openai"
+	// Anthropic is the format of Anthropic's Messages API.
+	Anthropic = "anthropic"
+	// Gemini is the format of Google's Gemini API.
+	Gemini = "gemini"
+)
 
 // An Operation is one kind of request of a format. Operations are shared and
 // must not be changed.
@@ -32,10 +40,13 @@ type Operation struct {
 	// "/v1/models/{model}". Route is what spans and metrics show.
 	Method, Route string
 
+	// Free says that the operation uses no tokens.
+	Free bool
+
 	request request
 
-	// errorEvent overrides how an error looks inside a stream.
-	errorEvent func(Refusal) (name string, data any)
+	// streamError overrides how an error looks inside a stream.
+	streamError func(Refusal) (name string, data any)
 
 	*dialect
 }
@@ -55,8 +66,10 @@ const (
 // A request is what a row says of the body of its requests. All members are at
 // the top level of a JSON object, but a name may go on to one below with a dot.
 type request struct {
-	model     string   // required
+	model     string   // required, or empty where the path names the model
+	models    []string // where the body repeats the model of the path; "*" is each of a list
 	stream    string   // the flag that asks for a stream, or empty
+	streams   bool     // the answer is always a stream
 	maxOutput []string // the limit of output tokens: the first that is given
 	affinity  []string // what names a session: the first that is given
 }
@@ -65,17 +78,26 @@ type request struct {
 type dialect struct {
 	name       string
 	operations []Operation
-	verbs      []string // what may follow a model's colon in another format's path
-	events     map[string]eventKind
+	events     map[string]eventKind   // by type, or by name
+	chunk      func(*Meter) eventKind // what an event means that is not among them
+	lists      bool                   // a stream may come as a list of JSON, too
 	faults     []faultRule
+	limits     []limit
 	usage      usageNames
 
+	// signed reports whether a request has a sign of the format, where the path
+	// is one of another format, too. Nil is the format without a sign.
+	signed func(*http.Request) bool
+
 	refusal    func(Refusal) any // the body of an answer that is an error
+	errorEvent string            // the name of the event that is an error, or empty
 	credential func(secret string) (field, value string)
+	model      func(Model) any   // an entry of the listing
+	listing    func([]Model) any // the body of the listing
 }
 
 // dialects lists the formats. The first is that of a request that matched none.
-var dialects = []*dialect{openAI}
+var dialects = []*dialect{openAI, anthropic, gemini}
 
 // Formats lists the names of the formats.
 func Formats() []string {
@@ -86,22 +108,45 @@ func Formats() []string {
 	return names
 }
 
-// Match returns the operation of a request with the given method and URL path,
-// with escapes in the path decoded.
-func Match(method, path string) (*Operation, bool) {
+// Find returns the operation of a request. Where several formats have an
+// operation at the path, it is that of the format of which the request has a
+// sign, and else OpenAI's.
+func Find(r *http.Request) (*Operation, bool) {
+	var found *Operation
 	for _, d := range dialects {
-		for i := range d.operations {
-			if op := &d.operations[i]; op.Method == method && op.at(path) {
-				return op, true
-			}
+		if op := d.find(r.Method, r.URL.Path); op != nil && (found == nil || d.signed(r)) {
+			found = op
 		}
 	}
-	return nil, false
+	return found, found != nil
 }
 
-// Allow returns the methods that the path has operations for, as the value of
-// an Allow header, or the empty string if the path is unknown.
-func Allow(path string) string {
+// Match returns OpenAI's operation of a request with the given method and URL
+// path, with escapes in the path decoded.
+func Match(method, path string) (*Operation, bool) {
+	op := openAI.find(method, path)
+	return op, op != nil
+}
+
+// find returns the operation of a request, or nil.
+func (d *dialect) find(method, path string) *Operation {
+	for i := range d.operations {
+		if op := &d.operations[i]; op.Method == method && op.at(path) {
+			return op
+		}
+	}
+	return nil
+}
+
+// Methods returns the methods that the path has operations for, as the value
+// of an Allow header, or the empty string if the path is unknown.
+func Methods(path string) string { return methods(path, dialects...) }
+
+// Allow returns the methods that the path has operations of OpenAI for, as the
+// value of an Allow header, or the empty string if the path is unknown.
+func Allow(path string) string { return methods(path, openAI) }
+
+func methods(path string, dialects ...*dialect) string {
 	var methods []string
 	for _, d := range dialects {
 		for i := range d.operations {
@@ -111,28 +156,6 @@ func Allow(path string) string {
 		}
 	}
 	return strings.Join(methods, ", ")
-}
-
-// at reports whether path is one of op's.
-func (op *Operation) at(path string) bool {
-	if op.Kind == GetModel {
-		return op.Model(path) != ""
-	}
-	return op.Route == path
-}
-
-// Model returns the model that the path of a [GetModel] operation names, or
-// the empty string. A model's name may have slashes.
-func (op *Operation) Model(path string) string {
-	prefix, _, _ := strings.Cut(op.Route, "{")
-	model, ok := strings.CutPrefix(path, prefix)
-	if !ok || op.Kind != GetModel {
-		return ""
-	}
-	if verb := model[strings.LastIndex(model, ":")+1:]; verb != model && slices.Contains(op.verbs, verb) {
-		return ""
-	}
-	return model
 }
 
 // newDialect ties the operations of d to it.

@@ -2,6 +2,7 @@ package format_test
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -12,14 +13,19 @@ import (
 // operation returns the operation of a route.
 func operation(t testing.TB, method, path string) *format.Operation {
 	t.Helper()
-	op, ok := format.Match(method, path)
+	op, ok := find(method, path, nil)
 	if !ok {
-		t.Fatalf("Match(%s, %s) found nothing", method, path)
+		t.Fatalf("Find(%s, %s) found nothing", method, path)
 	}
 	return op
 }
 
-func TestMatchKnowsTheOperations(t *testing.T) {
+// find finds the operation of a request with a path that has no escapes.
+func find(method, path string, h http.Header) (*format.Operation, bool) {
+	return format.Find(&http.Request{Method: method, URL: &url.URL{Path: path}, Header: h})
+}
+
+func TestFindKnowsTheOperations(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		method, path string
@@ -36,20 +42,30 @@ func TestMatchKnowsTheOperations(t *testing.T) {
 		{"GET", "/v1/models/gpt-4o", format.GetModel, "openai models  /v1/models/{model}"},
 		{"GET", "/v1/models/meta/llama", format.GetModel, "openai models  /v1/models/{model}"},
 		{"GET", "/v1/models/ft:gpt-4o:org::abc", format.GetModel, "openai models  /v1/models/{model}"},
+		{"POST", "/v1/messages", format.Inference, "anthropic chat  /v1/messages"},
+		{"POST", "/v1/messages/count_tokens", format.Inference, "anthropic count_tokens  /v1/messages/count_tokens"},
+		{"POST", "/v1beta/models/gem-1:generateContent", format.Inference, "gemini generate_content  /v1beta/models/{model}:generateContent"},
+		{"POST", "/v1/models/gem-1:generateContent", format.Inference, "gemini generate_content  /v1/models/{model}:generateContent"},
+		{"POST", "/v1beta/models/gem-1:streamGenerateContent", format.Inference, "gemini generate_content  /v1beta/models/{model}:streamGenerateContent"},
+		{"POST", "/v1beta/models/gem-1:embedContent", format.Inference, "gemini embeddings  /v1beta/models/{model}:embedContent"},
+		{"POST", "/v1/models/gem-1:batchEmbedContents", format.Inference, "gemini embeddings  /v1/models/{model}:batchEmbedContents"},
+		{"POST", "/v1beta/models/gem-1:countTokens", format.Inference, "gemini count_tokens  /v1beta/models/{model}:countTokens"},
+		{"GET", "/v1beta/models", format.ListModels, "gemini models  /v1beta/models"},
+		{"GET", "/v1beta/models/gem-1", format.GetModel, "gemini models  /v1beta/models/{model}"},
 	} {
-		op, ok := format.Match(c.method, c.path)
+		op, ok := find(c.method, c.path, nil)
 		if !ok {
-			t.Errorf("Match(%s, %s) found nothing", c.method, c.path)
+			t.Errorf("Find(%s, %s) found nothing", c.method, c.path)
 			continue
 		}
 		got := strings.Join([]string{op.Format, op.Name, op.APIType, op.Route}, " ")
 		if got != c.want || op.Kind != c.kind || op.Method != c.method {
-			t.Errorf("Match(%s, %s) = %s %s (kind %d), want %s (kind %d)", c.method, c.path, op.Method, got, op.Kind, c.want, c.kind)
+			t.Errorf("Find(%s, %s) = %s %s (kind %d), want %s (kind %d)", c.method, c.path, op.Method, got, op.Kind, c.want, c.kind)
 		}
 	}
 }
 
-func TestMatchRefusesOtherPaths(t *testing.T) {
+func TestFindRefusesOtherPaths(t *testing.T) {
 	t.Parallel()
 	for _, c := range [][2]string{
 		{"GET", "/v1/chat/completions"},
@@ -66,12 +82,22 @@ func TestMatchRefusesOtherPaths(t *testing.T) {
 		{"GET", "/v1/models/"},
 		{"GET", "/v1/models/gem-1:generateContent"},
 		{"GET", "/v1/models/gem-1:streamGenerateContent"},
-		{"POST", "/v1/models/gem-1:generateContent"},
+		{"POST", "/v1/models/gem-1:predict"},
 		{"GET", "/v1/realtime"},
+		{"POST", "/v1/messages/"},
+		{"POST", "/v1/messages/batches"},
+		{"GET", "/v1/messages"},
+		{"POST", "/v1beta/models/:generateContent"},
+		{"POST", "/v1beta/models/gem-1:generatecontent"},
+		{"POST", "/v1beta/models/gem-1"},
+		{"GET", "/v1beta/models/gem-1:generateContent"},
+		{"POST", "/v1beta/tunedModels/t-1:generateContent"},
+		{"POST", "/v1/projects/p/locations/l/publishers/google/models/gem-1:generateContent"},
+		{"POST", "/v2/models/gem-1:generateContent"},
 		{"GET", ""},
 	} {
-		if op, ok := format.Match(c[0], c[1]); ok {
-			t.Errorf("Match(%s, %s) = %s, want nothing", c[0], c[1], op.Route)
+		if op, ok := find(c[0], c[1], nil); ok {
+			t.Errorf("Find(%s, %s) = %s, want nothing", c[0], c[1], op.Route)
 		}
 	}
 }
@@ -96,29 +122,62 @@ func TestModelReadsThePath(t *testing.T) {
 	}
 }
 
-func TestAllowListsMethods(t *testing.T) {
+func TestMethodsListsMethods(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{
 		"/v1/chat/completions": "POST",
 		"/v1/models":           "GET",
 		"/v1/models/m":         "GET",
-		"/nowhere":             "",
+		"/v1/messages":         "POST",
+		"/v1beta/models":       "GET",
+
+		"/v1/models/m:countTokens":         "POST",
+		"/v1beta/models/m:generateContent": "POST",
+		"/nowhere":                         "",
 	} {
-		if got := format.Allow(path); got != want {
-			t.Errorf("Allow(%s) = %q, want %q", path, got, want)
+		if got := format.Methods(path); got != want {
+			t.Errorf("Methods(%s) = %q, want %q", path, got, want)
 		}
 	}
 }
 
 func TestFormatsAreListed(t *testing.T) {
 	t.Parallel()
-	if !slices.Contains(format.Formats(), format.OpenAI) {
-		t.Errorf("Formats() = %v, want %s among them", format.Formats(), format.OpenAI)
+	if got, want := format.Formats(), []string{format.OpenAI, format.Anthropic, format.Gemini}; !slices.Equal(got, want) {
+		t.Errorf("Formats() = %v, want %v", got, want)
 	}
 }
 
-func TestMatchDoesNotAllocate(t *testing.T) {
-	if n := testing.AllocsPerRun(100, func() { format.Match("POST", "/v1/images/generations") }); n != 0 {
-		t.Errorf("Match allocates %v times", n)
+func TestFindDoesNotAllocate(t *testing.T) {
+	r := &http.Request{Method: "POST", URL: &url.URL{Path: "/v1/images/generations"}}
+	if n := testing.AllocsPerRun(100, func() { format.Find(r) }); n != 0 {
+		t.Errorf("Find allocates %v times", n)
+	}
+}
+
+func TestFindLooksForASignWhereFormatsShareAPath(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		header http.Header
+		query  string
+		want   string
+	}{
+		"none":                {nil, "", format.OpenAI},
+		"a bearer token":      {http.Header{"Authorization": {"Bearer k"}}, "limit=5", format.OpenAI},
+		"anthropic-version":   {http.Header{"Anthropic-Version": {"2023-06-01"}, "Authorization": {"Bearer k"}}, "", format.Anthropic},
+		"x-goog-api-key":      {http.Header{"X-Goog-Api-Key": {"k"}}, "", format.Gemini},
+		"a key in the query":  {nil, "pageSize=5&key=k", format.Gemini},
+		"another word as key": {nil, "monkey=k", format.OpenAI},
+	} {
+		for _, path := range []string{"/v1/models", "/v1/models/m"} {
+			op, ok := format.Find(&http.Request{Method: "GET", URL: &url.URL{Path: path, RawQuery: c.query}, Header: c.header})
+			if !ok || op.Format != c.want {
+				t.Errorf("%s: %s is of %s, want %s", name, path, op.Format, c.want)
+			}
+		}
+		op, ok := format.Find(&http.Request{Method: "POST", URL: &url.URL{Path: chatPath, RawQuery: c.query}, Header: c.header})
+		if !ok || op.Format != format.OpenAI {
+			t.Errorf("%s: a sign of %s makes a chat of OpenAI one of %s", name, c.want, op.Format)
+		}
 	}
 }

@@ -52,9 +52,9 @@ func (op *Operation) WriteRefusal(w http.ResponseWriter, r Refusal) {
 // StreamError returns r as the event that tells an error inside a stream of op
 // that has begun. It may stand only between two events: see [Meter.InEvent].
 func (op *Operation) StreamError(r Refusal) []byte {
-	name, data := "", op.shape().refusal(r)
-	if op != nil && op.errorEvent != nil {
-		name, data = op.errorEvent(r)
+	name, data := op.shape().errorEvent, op.shape().refusal(r)
+	if op != nil && op.streamError != nil {
+		name, data = op.streamError(r)
 	}
 	var event []byte
 	if name != "" {

@@ -154,19 +154,97 @@ func TestEveryReasonAndEndHasARefusal(t *testing.T) {
 func TestStreamErrorIsOneEventOfTheFormat(t *testing.T) {
 	t.Parallel()
 	r := format.Failed(policy.UpstreamError, 0)
-	for path, want := range map[string]string{
-		"/v1/chat/completions": `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}`,
-		"/v1/responses":        "event: error\n" + `data: {"type":"error","code":"upstream_error","message":"the provider failed","param":null,"sequence_number":0}`,
+	for path, c := range map[string]struct{ want, kind, code string }{
+		chatPath: {
+			`data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}`,
+			"server_error", "upstream_error",
+		},
+		responsesPath: {
+			"event: error\n" + `data: {"type":"error","code":"upstream_error","message":"the provider failed","param":null,"sequence_number":0}`,
+			"error", "upstream_error",
+		},
+		messagesPath: {
+			"event: error\n" + `data: {"type":"error","error":{"type":"api_error","message":"the provider failed"}}`,
+			"api_error", "",
+		},
+		streamPath: {
+			`data: {"error":{"code":502,"message":"the provider failed","status":"UNAVAILABLE","details":[` +
+				`{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"UPSTREAM_ERROR","domain":"usher"}]}}`,
+			"UNAVAILABLE", "502",
+		},
 	} {
 		op := operation(t, http.MethodPost, path)
 		got := op.StreamError(r)
-		if string(got) != want+"\n\n" {
-			t.Errorf("%s: got %s, want %s", path, got, want)
+		if string(got) != c.want+"\n\n" {
+			t.Errorf("%s: got %s, want %s", path, got, c.want)
 		}
 		m := format.NewMeter(op, nil, true)
 		_, _ = m.Write(got)
-		if f := m.Err(); f == nil || f.Code != "upstream_error" || m.InEvent() {
+		if f := m.Err(); f == nil || f.Type != c.kind || f.Code != c.code || m.InEvent() {
 			t.Errorf("%s: a meter reads it as %+v (in event %v)", path, f, m.InEvent())
+		}
+	}
+}
+
+func TestRefusalsSpeakTheCallersFormat(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		path    string
+		refusal format.Refusal
+		want    string
+	}{
+		{messagesPath, format.Denied(policy.ReasonQueueFull, 0), `{"type":"error","error":{"type":"rate_limit_error","message":"too many requests are waiting"}}`},
+		{messagesPath, format.UnknownCaller(), `"type":"authentication_error"`},
+		{messagesPath, format.UnknownModel("m"), `"type":"not_found_error"`},
+		{messagesPath, format.TooLarge(5), `"type":"request_too_large"`},
+		{messagesPath, format.Unreadable(), `"type":"invalid_request_error"`},
+		{messagesPath, format.UnknownEncoding(), `"type":"invalid_request_error"`},
+		{messagesPath, format.DeadlineExceeded(), `"type":"timeout_error"`},
+		{messagesPath, format.Failed(policy.Overloaded, 0), `"type":"overloaded_error"`},
+		{messagesPath, format.Failed(policy.AuthFailed, 0), `"type":"api_error"`},
+		{
+			generatePath, format.Denied(policy.ReasonQueueFull, 1500*time.Millisecond),
+			`{"error":{"code":429,"message":"too many requests are waiting","status":"RESOURCE_EXHAUSTED","details":[` +
+				`{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"QUEUE_FULL","domain":"usher"},` +
+				`{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"2s"}]}}`,
+		},
+		{generatePath, format.UnknownCaller(), `"status":"UNAUTHENTICATED"`},
+		{generatePath, format.UnknownModel("m"), `"status":"NOT_FOUND"`},
+		{generatePath, format.TooLarge(5), `"code":413,`},
+		{generatePath, format.Unreadable(), `"status":"INVALID_ARGUMENT"`},
+		{generatePath, format.DeadlineExceeded(), `"status":"DEADLINE_EXCEEDED"`},
+		{generatePath, format.Failed(policy.Overloaded, 0), `"status":"UNAVAILABLE"`},
+	} {
+		w := httptest.NewRecorder()
+		operation(t, "POST", c.path).WriteRefusal(w, c.refusal)
+		if w.Code != c.refusal.Status || !strings.Contains(w.Body.String(), c.want) || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s %s: got %d %s, want %s", c.path, c.refusal.Code, w.Code, w.Body, c.want)
+		}
+		if got := w.Header().Get(format.HeaderReason); got != c.refusal.Code {
+			t.Errorf("%s %s: reason %q", c.path, c.refusal.Code, got)
+		}
+	}
+}
+
+func TestEveryRefusalHasATypeInEveryFormat(t *testing.T) {
+	t.Parallel()
+	refusals := []format.Refusal{
+		format.WrongMethod(), format.UnknownRoute(), format.UnknownCaller(), format.UnknownModel("m"), format.TooLarge(1),
+		format.UnknownEncoding(), format.Unreadable(), format.DeadlineExceeded(),
+	}
+	for _, reason := range policy.Reasons() {
+		refusals = append(refusals, format.Denied(reason, 0))
+	}
+	for _, d := range policy.Dispositions() {
+		refusals = append(refusals, format.Failed(d, 0))
+	}
+	for _, path := range []string{chatPath, responsesPath, messagesPath, generatePath} {
+		for _, r := range refusals {
+			w := httptest.NewRecorder()
+			operation(t, "POST", path).WriteRefusal(w, r)
+			if text := w.Body.String(); strings.Contains(text, `"type":""`) || strings.Contains(text, `"status":""`) {
+				t.Errorf("%s: %s", path, text)
+			}
 		}
 	}
 }

@@ -46,8 +46,17 @@ type Body struct {
 	// It does not tell callers apart.
 	Affinity string
 
-	start, end int // of the model's value in the body, with its quotes
+	models []span // where the body names the model
 }
+
+// A span is a part of a body: a string with its quotes.
+type span struct {
+	start, end int
+	prefix     string // what stands before the model's name
+}
+
+// spanOf returns the span of a value.
+func spanOf(v gjson.Result, prefix string) span { return span{v.Index, v.Index + len(v.Raw), prefix} }
 
 // A BadRequest is the error of a body that cannot be served.
 type BadRequest struct {
@@ -59,9 +68,14 @@ type BadRequest struct {
 // Error returns the message.
 func (e *BadRequest) Error() string { return e.Message }
 
-// Scan reads a body of op, which must be an [Inference]. The error is a
-// [*BadRequest]. It decodes nothing but the members that it needs.
-func (op *Operation) Scan(body []byte) (Body, error) {
+// Scan reads a request of op, which must be an [Inference], whose path names no
+// model.
+func (op *Operation) Scan(body []byte) (Body, error) { return op.ScanRequest("", body) }
+
+// ScanRequest reads a request of op, which must be an [Inference]. The path is
+// that of its URL, with escapes decoded. The error is a [*BadRequest]. It
+// decodes nothing but the members that it needs.
+func (op *Operation) ScanRequest(path string, body []byte) (Body, error) {
 	if !json.Valid(body) { // gjson's own check has no limit of depth: it can exhaust the stack
 		return Body{}, &BadRequest{Message: "the request body is not valid JSON"}
 	}
@@ -73,34 +87,40 @@ func (op *Operation) Scan(body []byte) (Body, error) {
 	if err != nil {
 		return Body{}, err
 	}
-	b := Body{
-		Stream:          found.stream,
-		InputTokens:     inputTokens(body),
-		MaxOutputTokens: found.maxOutput.value,
-		Affinity:        opaque(found.affinity.value),
-		start:           found.model.Index,
-		end:             found.model.Index + len(found.model.Raw),
+	b := Body{Stream: found.stream || op.request.streams, Affinity: opaque(found.affinity.value)}
+	if !op.Free {
+		b.InputTokens, b.MaxOutputTokens = inputTokens(body), found.maxOutput.value
 	}
-	b.Model, err = op.request.modelName(found.model)
+	if op.request.model == "" {
+		err = b.modelOf(op.Model(path), found.models)
+	} else {
+		b.models = []span{spanOf(found.model, "")}
+		b.Model, err = op.request.modelName(found.model)
+	}
 	return b, err
 }
 
 // Splice returns body, which b was scanned from, with its model replaced by
-// the given one. Nothing else differs. If the model is the same, it is the
-// same slice, otherwise a new one.
+// the given one. Nothing else differs. If the model is the same, or the body
+// does not name it, it is the same slice, otherwise a new one.
 func (b Body) Splice(body []byte, model string) []byte {
-	if model == b.Model {
+	if model == b.Model || len(b.models) == 0 {
 		return body
 	}
-	out := make([]byte, 0, len(body)+len(model)+2)
-	out = append(out, body[:b.start]...)
-	out = gjson.AppendJSONString(out, model)
-	return append(out, body[b.end:]...)
+	out := make([]byte, 0, len(body)+len(b.models)*(len(model)+2))
+	at := 0
+	for _, m := range b.models {
+		out = append(out, body[at:m.start]...)
+		out = gjson.AppendJSONString(out, m.prefix+model)
+		at = m.end
+	}
+	return append(out, body[at:]...)
 }
 
 // members are the values that matter, as they stand in the body.
 type members struct {
 	model     gjson.Result
+	models    []gjson.Result
 	stream    bool
 	maxOutput ranked[int64]
 	affinity  ranked[string]
@@ -123,12 +143,12 @@ func (r *ranked[T]) offer(value T, rank int) {
 func (r *request) members(object gjson.Result) (found members, err error) {
 	object.ForEach(func(key, value gjson.Result) bool {
 		switch {
-		case strings.EqualFold(key.Str, r.model): // some providers ignore case
+		case r.model != "" && strings.EqualFold(key.Str, r.model): // some providers ignore case
 			if found.model.Exists() || key.Str != r.model {
 				err = &BadRequest{fmt.Sprintf("the request must have one parameter %s, in this spelling", r.model), r.model}
 			}
 			found.model = value
-		case key.Str == r.stream:
+		case r.stream != "" && key.Str == r.stream:
 			found.stream = value.Type == gjson.True
 		default:
 			r.optional(key.Str, value, &found)
@@ -140,24 +160,87 @@ func (r *request) members(object gjson.Result) (found members, err error) {
 
 // optional looks at a member that a request may have.
 func (r *request) optional(name string, value gjson.Result, found *members) {
-	for i, key := range r.maxOutput {
-		if key == name && value.Type == gjson.Number {
-			found.maxOutput.offer(tokens(value), i+1)
+	for i, path := range r.maxOutput {
+		if v := below(name, value, path); v.Type == gjson.Number {
+			found.maxOutput.offer(tokens(v), i+1)
 		}
 	}
 	for i, path := range r.affinity {
-		key, below, nested := strings.Cut(path, ".")
-		if key != name {
-			continue
-		}
-		v := value
-		if nested {
-			v = value.Get(below)
-		}
-		if v.Type == gjson.String && v.Str != "" {
+		if v := below(name, value, path); v.Type == gjson.String && v.Str != "" {
 			found.affinity.offer(v.Str, i+1)
 		}
 	}
+	for _, path := range r.models {
+		if key, rest, nested := strings.Cut(path, "."); key == name {
+			found.models = all(found.models, value, rest, nested)
+		}
+	}
+}
+
+// below returns the value of a path that begins with a member of the given
+// name and value, or nothing if it begins with another one.
+func below(name string, value gjson.Result, path string) gjson.Result {
+	key, rest, nested := strings.Cut(path, ".")
+	switch {
+	case key != name:
+		return gjson.Result{}
+	case nested:
+		return value.Get(rest)
+	}
+	return value
+}
+
+// all appends the values of a path below value to found, also those of members
+// that are given twice.
+func all(found []gjson.Result, value gjson.Result, path string, nested bool) []gjson.Result {
+	if !nested {
+		return append(found, value)
+	}
+	name, rest, nested := strings.Cut(path, ".")
+	value.ForEach(func(key, v gjson.Result) bool {
+		if name == "*" && value.IsArray() || value.IsObject() && key.Str == name {
+			found = all(found, v, rest, nested)
+		}
+		return true
+	})
+	return found
+}
+
+// resource is what stands before a model's name in Gemini's bodies.
+const resource = "models/"
+
+// modelOf sets the model to that of the path. Where the body repeats it, it
+// must be the same: there is but one model to be admitted and routed.
+func (b *Body) modelOf(name string, repeated []gjson.Result) error {
+	bad := func(message string) error { return &BadRequest{message, "model"} }
+	switch {
+	case name == "":
+		return bad("the path names no model")
+	case len(name) > MaxModel:
+		return bad(fmt.Sprintf("the model's name is longer than %d bytes", MaxModel))
+	case !proper(name) || climbs(name):
+		return bad("the path has a model's name that no model has")
+	}
+	for _, v := range repeated {
+		model, prefixed := strings.CutPrefix(v.Str, resource)
+		switch {
+		case v.Type == gjson.Null:
+			continue
+		case v.Type != gjson.String || model != name:
+			return bad("the model of the body is not that of the path")
+		case prefixed:
+			b.models = append(b.models, spanOf(v, resource))
+		default:
+			b.models = append(b.models, spanOf(v, ""))
+		}
+	}
+	b.Model = name
+	return nil
+}
+
+// proper reports whether a model may have the name.
+func proper(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
 }
 
 // modelName checks the model's value and copies it.
@@ -175,7 +258,7 @@ func (r *request) modelName(value gjson.Result) (string, error) {
 		return "", bad("the %s parameter must not be empty", r.model)
 	case len(name) > MaxModel:
 		return "", bad("the %s parameter is longer than %d bytes", r.model, MaxModel)
-	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+	case !proper(name):
 		return "", bad("the %s parameter has characters that no model's name has", r.model)
 	}
 	return strings.Clone(name), nil

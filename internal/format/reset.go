@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/usherproxy/usher/policy"
 )
 
 // The longest that a provider is believed when it asks to be left alone. A
@@ -15,12 +17,18 @@ const (
 	MaxQuota = 31 * 24 * time.Hour
 )
 
+// longest is how long to wait at most after the errors that tell a time.
+var longest = map[policy.Disposition]time.Duration{
+	policy.RateLimited:    MaxRateLimit,
+	policy.QuotaExhausted: MaxQuota,
+}
+
 // resetAt returns when a provider that refused may be asked again, or the zero
 // time if it did not say. The first of these that can be read holds, whatever
 // stands beside it: retry-after-ms, Retry-After in seconds or as a date, the
-// reset in the error itself, and the resets of OpenAI's limits. A time that has
+// reset in the error itself, and the resets of the limits. A time that has
 // passed means at once.
-func resetAt(now time.Time, h http.Header, e providerError, longest time.Duration) time.Time {
+func (d *dialect) resetAt(now time.Time, h http.Header, r reset, longest time.Duration) time.Time {
 	date := func(s string) (time.Duration, bool) {
 		t, err := http.ParseTime(s)
 		return t.Sub(now), err == nil
@@ -30,11 +38,17 @@ func resetAt(now time.Time, h http.Header, e providerError, longest time.Duratio
 		wait, ok = first(h, "Retry-After", seconds, date)
 	}
 	if !ok {
-		wait, ok = e.reset(now)
+		wait, ok = r.wait(now)
 	}
 	if !ok {
-		wait, ok = limitReset(h)
+		wait, ok = limitReset(now, h, d.limits)
 	}
+	return until(now, wait, ok, longest)
+}
+
+// until returns the instant after a wait, which is cut to what is believed, or
+// the zero time if none is known.
+func until(now time.Time, wait time.Duration, ok bool, longest time.Duration) time.Time {
 	if !ok {
 		return time.Time{}
 	}
@@ -78,22 +92,37 @@ func duration(s string) (time.Duration, bool) {
 	return seconds(s)
 }
 
-// reset returns how long it is until the instant that the error names.
-func (e providerError) reset(now time.Time) (time.Duration, bool) {
-	if e.resetsAt > 0 {
-		return time.Unix(int64(min(e.resetsAt, 1e12)), 0).Sub(now), true
-	}
-	return time.Duration(min(e.resetsIn, forever) * float64(time.Second)), e.resetsIn > 0
+// A reset is when a provider may be asked again, as an error tells it.
+type reset struct {
+	at float64 // seconds since 1970, or 0
+	in float64 // seconds, or 0
 }
 
-// limitReset returns the time until OpenAI's limits on requests and tokens are
-// whole again: that of the limits that are used up, or else of all, and of
-// these the longest.
-func limitReset(h http.Header) (wait time.Duration, ok bool) {
+// wait returns how long it is until the reset.
+func (r reset) wait(now time.Time) (time.Duration, bool) {
+	if r.at > 0 {
+		return time.Unix(int64(min(r.at, 1e12)), 0).Sub(now), true
+	}
+	return time.Duration(min(r.in, forever) * float64(time.Second)), r.in > 0
+}
+
+// A limit is one of a key's, of which a provider tells in headers.
+type limit struct {
+	remaining string // how much is left, as a number
+	reset     string // when it is whole again: how long that takes, or an instant
+}
+
+// limitReset returns the time until the limits are whole again: that of the
+// limits that are used up, or else of all, and of these the longest.
+func limitReset(now time.Time, h http.Header, limits []limit) (wait time.Duration, ok bool) {
+	instant := func(s string) (time.Duration, bool) {
+		t, err := time.Parse(time.RFC3339, s)
+		return t.Sub(now), err == nil
+	}
 	usedUp := false
-	for _, limit := range []string{"Requests", "Tokens"} {
-		d, readable := first(h, "X-Ratelimit-Reset-"+limit, duration)
-		none := h.Get("X-Ratelimit-Remaining-"+limit) == "0"
+	for _, l := range limits {
+		d, readable := first(h, l.reset, duration, instant)
+		none := h.Get(l.remaining) == "0"
 		switch {
 		case !readable || usedUp && !none:
 			continue

@@ -1,0 +1,62 @@
+package format
+
+import (
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// verbs are what follows a model's colon in the paths of the Gemini API, which
+// lie below OpenAI's and Anthropic's /v1/models/, too.
+var verbs = []string{
+	"generateContent", "streamGenerateContent", "batchGenerateContent", "generateAnswer", "countTokens",
+	"embedContent", "batchEmbedContents", "asyncBatchEmbedContent", "predict", "predictLongRunning",
+}
+
+// at reports whether path is one of op's.
+func (op *Operation) at(path string) bool {
+	return op.Route == path || op.Model(path) != ""
+}
+
+// Model returns the model that the path, with escapes decoded, names in the
+// place of {model} of op's route, or the empty string. A model's name may have
+// slashes.
+func (op *Operation) Model(path string) string {
+	prefix, suffix, ok := op.aroundModel()
+	if !ok || len(path) < len(prefix)+len(suffix) || !strings.HasPrefix(path, prefix) || !strings.HasSuffix(path, suffix) {
+		return ""
+	}
+	model := path[len(prefix) : len(path)-len(suffix)]
+	if verb := model[strings.LastIndex(model, ":")+1:]; verb != model && slices.Contains(verbs, verb) {
+		return ""
+	}
+	return model
+}
+
+// aroundModel returns what stands before and after {model} in the route.
+func (op *Operation) aroundModel() (prefix, suffix string, ok bool) {
+	prefix, rest, ok := strings.Cut(op.Route, "{model}")
+	return prefix, rest, ok
+}
+
+// SplicePath returns the path of u, decoded and as it is escaped, with its
+// model replaced by the given one. A model stays in one segment, whatever its
+// name is. If the path names no model, or this one, it is the path of u.
+func (op *Operation) SplicePath(u *url.URL, model string) (path, escaped string) {
+	prefix, suffix, ok := op.aroundModel()
+	if !ok || op.Model(u.Path) == model {
+		return u.Path, u.EscapedPath()
+	}
+	return prefix + model + suffix, prefix + url.PathEscape(model) + suffix
+}
+
+// climbs reports whether a model's name would, in a path, lead out of where it
+// stands.
+func climbs(model string) bool {
+	for segment := range strings.SplitSeq(model, "/") {
+		if segment == "." || segment == ".." {
+			return true
+		}
+	}
+	return false
+}
