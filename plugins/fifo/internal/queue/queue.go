@@ -84,16 +84,21 @@ func (q *Queue) Release(now time.Time, t *Ticket, usage *policy.Usage) []*Ticket
 // had never been. A ticket that has ended stays as it is.
 func (q *Queue) Forget(now time.Time, t *Ticket) []*Ticket {
 	at := q.begin(now)
+	q.drop(t, at)
+	return q.settle(at)
+}
+
+// drop does what Forget does, and lets nobody start.
+func (q *Queue) drop(t *Ticket, now time.Duration) {
 	switch t.state {
 	case running:
 		q.end(t)
-		q.undo(t, at)
+		q.undo(t, now)
 	case waiting:
 		q.end(t)
-		q.leave(t, at)
+		q.leave(t, now)
 		q.unkeep(t)
 	}
-	return q.settle(at)
 }
 
 // Tick lets those start for whom a window has room again.

@@ -13,8 +13,13 @@ func (q *Queue) Expire(now time.Time, t *Ticket) ([]*Ticket, error) {
 	if t.state != waiting {
 		return nil, nil
 	}
-	err := q.rejection(policy.ReasonQueueTimeout, t, t.line.parked, now.Sub(q.epoch))
+	err := q.Late(now, t)
 	return q.Forget(now, t), err
+}
+
+// Late returns the error for a ticket that waits too long.
+func (q *Queue) Late(now time.Time, t *Ticket) error {
+	return q.rejection(policy.ReasonQueueTimeout, t, t.line.parked, now.Sub(q.epoch))
 }
 
 // full reports whether nobody may join the tickets that wait for scopes.

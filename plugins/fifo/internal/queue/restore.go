@@ -12,7 +12,9 @@ import (
 // even beyond a limit, and requests that wait get their place, even in a full
 // queue, or a lease if there is room. It returns the tickets of both, in the
 // order of its arguments. If there is an error, nothing has changed.
-func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitRequest, rules Rules) (runs, waits, granted []*Ticket, err error) {
+//
+// They may have the names of replaced tickets, which end, as Forget ends them.
+func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitRequest, rules Rules, replaced ...*Ticket) (runs, waits, granted []*Ticket, err error) {
 	at := q.begin(now)
 	rules.QueueLimit = 0
 	for _, h := range run {
@@ -21,8 +23,11 @@ func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitReq
 	for _, w := range wait {
 		waits = append(waits, q.ticket(w.Request, w.Attempt, w.Candidates, rules))
 	}
-	if err := q.restorable(slices.Concat(runs, waits)); err != nil {
+	if err := q.restorable(slices.Concat(runs, waits), replaced); err != nil {
 		return nil, nil, nil, err
+	}
+	for _, t := range replaced {
+		q.drop(t, at)
 	}
 	for _, t := range runs {
 		q.tickets[t.name()] = t
@@ -37,11 +42,11 @@ func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitReq
 }
 
 // restorable reports whether none of tickets is in use, nor impossible to serve.
-func (q *Queue) restorable(tickets []*Ticket) error {
+func (q *Queue) restorable(tickets, replaced []*Ticket) error {
 	seen := make(map[name]bool, len(tickets))
 	for _, t := range tickets {
 		switch {
-		case seen[t.name()] || q.tickets[t.name()] != nil:
+		case seen[t.name()] || q.tickets[t.name()] != nil && !slices.Contains(replaced, q.tickets[t.name()]):
 			return inUse(t)
 		case len(t.candidates) == 0:
 			return fmt.Errorf("ticket %s, attempt %d, has no candidate", t.request.ID, t.attempt)

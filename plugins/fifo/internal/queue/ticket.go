@@ -50,6 +50,15 @@ type hold struct {
 // Running reports whether t is a lease.
 func (t *Ticket) Running() bool { return t.state == running }
 
+// ID returns the first half of the name of t.
+func (t *Ticket) ID() string { return t.request.ID }
+
+// Attempt returns the other half.
+func (t *Ticket) Attempt() int { return t.attempt }
+
+// Arrival returns by what t is ordered among those of its priority.
+func (t *Ticket) Arrival() int64 { return t.request.Arrival }
+
 // Candidate returns the index of the candidate that t runs on.
 func (t *Ticket) Candidate() int { return t.candidate }
 

@@ -1,0 +1,47 @@
+// Package pgtest starts a PostgreSQL server for the tests of one process.
+package pgtest
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+var (
+	once    sync.Once
+	running *server
+	failure error
+	schemas atomic.Int64
+)
+
+// DSN returns how to reach the server, which is started when it is first asked
+// for. The test fails if there is none.
+func DSN(t testing.TB) string {
+	t.Helper()
+	once.Do(func() { running, failure = start() })
+	if failure != nil {
+		t.Fatalf("PostgreSQL: %v", failure)
+	}
+	return running.dsn()
+}
+
+// Schema returns the name of a schema that nobody uses.
+func Schema() string { return fmt.Sprint("test_", schemas.Add(1)) }
+
+// Main is to be called by TestMain. It runs the tests and ends the server, and
+// then does what its arguments say, which get the exit code of the tests.
+func Main(m *testing.M, then ...func() error) {
+	code := m.Run()
+	if running != nil {
+		then = append([]func() error{running.stop}, then...)
+	}
+	for _, f := range then {
+		if err := f(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,139 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// An entry is a row of the log.
+type entry struct {
+	Seq      int64
+	At       int64
+	Replica  int64
+	Op       int64
+	Gone     []int64
+	Commands []byte
+}
+
+// A database is the log as one process reaches it. Each of its methods is one
+// statement and one round trip, and needs nothing of a session.
+type database struct {
+	pool   *pgxpool.Pool
+	schema string
+}
+
+// connections is how many a store holds: one for the steps, one for what may go
+// on beside them. That of the listener comes on top.
+const connections = 2
+
+// openDatabase connects when it is needed, not now.
+func openDatabase(dsn, schema string) (*database, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = connections
+	config.ConnConfig.ConnectTimeout = stepTimeout
+	// Named statements do not survive a pooler that changes sessions.
+	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
+	pool, err := pgxpool.NewWithConfig(context.Background(), config)
+	if err != nil {
+		return nil, err
+	}
+	return &database{pool, schema}, nil
+}
+
+func (db *database) join(ctx context.Context, old int64) (id, seq int64, state []byte, err error) {
+	err = db.pool.QueryRow(ctx, expand(`SELECT id, seq, state FROM $schema.join($1, $2, $3)`, db.schema),
+		old, rulesVersion, lease).Scan(&id, &seq, &state)
+	return id, seq, state, err
+}
+
+func (db *database) step(ctx context.Context, me, op, after, tick int64, commands []byte) ([]entry, error) {
+	if commands == nil {
+		commands = []byte{} // nil is NULL
+	}
+	rows, err := db.pool.Query(ctx, expand(`SELECT * FROM $schema.step($1, $2, $3, $4, $5, $6)`, db.schema),
+		me, op, after, tick, lease, commands)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
+}
+
+func (db *database) leave(ctx context.Context, me int64) error {
+	_, err := db.pool.Exec(ctx, expand(`SELECT $schema.leave($1)`, db.schema), me)
+	return err
+}
+
+func (db *database) save(ctx context.Context, seq int64, state []byte) error {
+	_, err := db.pool.Exec(ctx, expand(`SELECT $schema.save($1, $2, $3, $4)`, db.schema), rulesVersion, seq, state, keep)
+	return err
+}
+
+// everybody is in place of the replicas to wake.
+var everybody = []int64{0}
+
+// notify wakes replicas. A notification makes its transaction wait for all
+// others that notify, until it is on disk. So it has one of its own, which does
+// not wait for the disk.
+func (db *database) notify(ctx context.Context, replicas []int64) error {
+	ids := make([]string, len(replicas))
+	for i, id := range replicas {
+		ids[i] = strconv.FormatInt(id, 10)
+	}
+	_, err := db.pool.Exec(ctx, `SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)`,
+		db.topic(), strings.Join(ids, " "))
+	return err
+}
+
+// topic is what replicas listen to.
+func (db *database) topic() string { return "usher_fifo_" + db.schema }
+
+// listen connects apart from the pool, and returns when it listens.
+func (db *database) listen(ctx context.Context) (*pgx.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Exec(ctx, "LISTEN "+db.topic()); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	return conn, nil
+}
+
+// ended reports whether err says that the lease of the replica has ended.
+func ended(err error) bool { return hasCode(err, "UF001") }
+
+// otherRules reports whether err says that replicas with other rules run.
+func otherRules(err error) bool { return hasCode(err, "UF002") }
+
+func hasCode(err error, code string) bool {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && e.Code == code
+}
+
+// The times of the store.
+const (
+	// lease is how long a replica that does not renew its lease is believed to
+	// live. With the time that others take to notice, it is gone within 15 s.
+	lease = 12 * time.Second
+	// renewEvery is less than what step lets pass before it renews a lease.
+	renewEvery = lease / 4
+	// keep is how long entries are kept that replicas may not have read yet.
+	keep = 3 * lease
+	// stepTimeout is how long one statement may take.
+	stepTimeout = 2 * time.Second
+	// awayAfter is how long the store may be out of reach before those who ask
+	// are refused.
+	awayAfter = time.Second
+)

@@ -1,0 +1,115 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// The times of the listener.
+const (
+	// proveEvery is how long the listener believes in a silent connection.
+	proveEvery = 15 * time.Second
+	// proveWithin is how long its own notification may take to come.
+	proveWithin = 2 * time.Second
+	// listenAgain is how long it waits before it connects again.
+	listenAgain = time.Second
+)
+
+// listen takes a turn whenever another replica tells that there is something to
+// read.
+func (s *Store) listen(ctx context.Context) {
+	var told bool
+	for ctx.Err() == nil {
+		err := s.listenOnce(ctx)
+		heard := s.hears(false)
+		if ctx.Err() == nil && (!told || heard) {
+			logger().Warn("no notifications: reading more often instead", "error", err)
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(jitter(listenAgain)):
+		}
+	}
+}
+
+func (s *Store) listenOnce(ctx context.Context) error {
+	conn, err := s.db.listen(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }() // is not used any more
+	for {
+		if err := s.prove(ctx, conn); err != nil {
+			return err
+		}
+		s.hears(true)
+		if err := s.hear(ctx, conn); err != nil {
+			return err
+		}
+	}
+}
+
+// prove sends a notification to itself. A pooler may have given the session to
+// somebody else without a word, and a dead connection does not tell.
+func (s *Store) prove(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, proveWithin)
+	defer cancel()
+	if _, err := conn.Exec(ctx, `SELECT pg_notify($1, '')`, s.db.topic()); err != nil {
+		return err
+	}
+	for {
+		n, err := conn.WaitForNotification(ctx)
+		if err != nil || n.Payload == "" {
+			return err
+		}
+		s.heard(n.Payload)
+	}
+}
+
+// hear listens until nothing has come for a while.
+func (s *Store) hear(ctx context.Context, conn *pgx.Conn) error {
+	for {
+		wait, cancel := context.WithTimeout(ctx, proveEvery)
+		n, err := conn.WaitForNotification(wait)
+		silent := errors.Is(wait.Err(), context.DeadlineExceeded)
+		cancel()
+		switch {
+		case err != nil && silent && !conn.IsClosed():
+			return nil
+		case err != nil:
+			return err
+		}
+		s.heard(n.Payload)
+	}
+}
+
+// heard takes a turn if the payload names this replica.
+func (s *Store) heard(payload string) {
+	s.mu.Lock()
+	id := s.id
+	s.mu.Unlock()
+	for _, word := range strings.Fields(payload) {
+		if n, err := strconv.ParseInt(word, 10, 64); err == nil && (n == id || n == everybody[0]) {
+			s.kick()
+		}
+	}
+}
+
+// hears notes whether notifications come, and reads what may have been missed. It
+// returns whether they came before.
+func (s *Store) hears(yes bool) (before bool) {
+	s.mu.Lock()
+	before = s.listening
+	s.listening = yes
+	s.mu.Unlock()
+	if before != yes {
+		s.kick()
+	}
+	return before
+}

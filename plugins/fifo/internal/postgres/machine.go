@@ -1,0 +1,258 @@
+package postgres
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
+	"github.com/usherproxy/usher/policy"
+)
+
+// rulesVersion is the number of the rules by which entries are applied. Replicas
+// that would decide differently must not share a log: a change of what the queue
+// decides, or of what it stores, needs another number.
+const rulesVersion = 1
+
+// A machine is what the log has led to. Machines that have applied the same
+// entries are equal.
+type machine struct {
+	seq    int64
+	at     time.Time // of the last entry
+	queue  *queue.Queue
+	owners map[*queue.Ticket]int64 // the replica of each ticket
+	unread int                     // bytes of entries since a state was to be saved
+}
+
+// A command is one of its fields.
+type command struct {
+	Admit   *queue.Record `json:"admit,omitempty"`   // a request may start or has to wait
+	Wait    *queue.Record `json:"wait,omitempty"`    // it had a place or a lease before
+	Run     *queue.Record `json:"run,omitempty"`     // it runs on its one candidate
+	Release *release      `json:"release,omitempty"` // a lease ends
+	Forget  *name         `json:"forget,omitempty"`  // a wait, or a lease that nobody used, ends
+}
+
+type name struct {
+	ID      string `json:"id"`
+	Attempt int    `json:"attempt"`
+}
+
+type release struct {
+	name
+	Tokens *int64 `json:"tokens,omitempty"` // nil if it is not known
+}
+
+// A result is what an entry's command has led to.
+type result struct {
+	ticket *queue.Ticket
+	err    error
+}
+
+// apply applies an entry. It returns the result of each command, and those who
+// run because of it.
+func (m *machine) apply(e entry) (results []result, granted []*queue.Ticket, err error) {
+	if e.Seq != m.seq+1 {
+		return nil, nil, fmt.Errorf("entry %d follows %d", e.Seq, m.seq)
+	}
+	var commands []command
+	if len(e.Commands) > 0 {
+		if err := json.Unmarshal(e.Commands, &commands); err != nil {
+			return nil, nil, fmt.Errorf("entry %d: %w", e.Seq, err)
+		}
+	}
+	m.seq, m.at = e.Seq, time.UnixMicro(e.At)
+	m.unread += len(e.Commands)
+	granted = slices.Clone(m.queue.Tick(m.at))
+	for _, id := range e.Gone {
+		granted = append(granted, m.bury(id)...)
+	}
+	results = make([]result, len(commands))
+	for i, c := range commands {
+		var more []*queue.Ticket
+		results[i], more = m.do(e, c)
+		granted = append(granted, more...)
+	}
+	return results, granted, nil
+}
+
+// bury ends all tickets of a replica, first those who wait, so that none of them
+// takes what the others leave. What ran has used its rates.
+func (m *machine) bury(replica int64) (granted []*queue.Ticket) {
+	for _, t := range m.of(replica) {
+		if !t.Running() {
+			granted = append(granted, m.forget(t)...)
+		}
+	}
+	for _, t := range m.of(replica) {
+		granted = append(granted, m.release(t, nil)...)
+	}
+	return granted
+}
+
+// of returns the tickets of a replica, in the same order everywhere.
+func (m *machine) of(replica int64) []*queue.Ticket {
+	var list []*queue.Ticket
+	for t, owner := range m.owners {
+		if owner == replica {
+			list = append(list, t)
+		}
+	}
+	slices.SortFunc(list, compareNames)
+	return list
+}
+
+func compareNames(a, b *queue.Ticket) int {
+	return cmp.Or(cmp.Compare(a.ID(), b.ID()), cmp.Compare(a.Attempt(), b.Attempt()))
+}
+
+func (m *machine) forget(t *queue.Ticket) []*queue.Ticket {
+	delete(m.owners, t)
+	return m.queue.Forget(m.at, t)
+}
+
+func (m *machine) release(t *queue.Ticket, tokens *int64) []*queue.Ticket {
+	delete(m.owners, t)
+	if tokens == nil {
+		return m.queue.Release(m.at, t, nil)
+	}
+	return m.queue.Release(m.at, t, &policy.Usage{InputTokens: *tokens})
+}
+
+func (m *machine) do(e entry, c command) (result, []*queue.Ticket) {
+	switch {
+	case c.Admit != nil:
+		c.Admit.Arrival = place(e, c.Admit.Arrival)
+		t, granted, err := m.queue.Admit(m.at, c.Admit.Request(), queue.Rules(c.Admit.Rules))
+		if err == nil {
+			m.owners[t] = e.Replica
+		}
+		return result{t, err}, granted
+	case c.Wait != nil:
+		return m.restore(e, c.Wait, false)
+	case c.Run != nil:
+		return m.restore(e, c.Run, true)
+	case c.Release != nil:
+		if t := m.find(e, c.Release.name); t != nil && t.Running() {
+			return result{}, m.release(t, c.Release.Tokens)
+		}
+	case c.Forget != nil:
+		if t := m.find(e, *c.Forget); t != nil {
+			return result{}, m.forget(t)
+		}
+	}
+	return result{}, nil
+}
+
+// find returns the ticket of that name if it is one of the replica that appended
+// e, or nil.
+func (m *machine) find(e entry, n name) *queue.Ticket {
+	if t := m.queue.Find(n.ID, n.Attempt); t != nil && m.owners[t] == e.Replica {
+		return t
+	}
+	return nil
+}
+
+// restore takes over a request that ran or waited before. The replica that it
+// ran or waited in may still be believed to live.
+func (m *machine) restore(e entry, r *queue.Record, runs bool) (result, []*queue.Ticket) {
+	r.Arrival = place(e, r.Arrival)
+	var replaced []*queue.Ticket
+	if t := m.queue.Find(r.ID, r.Attempt); t != nil && m.owners[t] != e.Replica {
+		r.Arrival = t.Arrival()
+		replaced = append(replaced, t)
+	}
+	var running []policy.Held
+	var waiting []policy.AdmitRequest
+	req := r.Request()
+	if runs {
+		running = append(running, policy.Held{Request: req.Request, Attempt: r.Attempt, Candidate: req.Candidates[0]})
+	} else {
+		waiting = append(waiting, *req)
+	}
+	ran, waits, granted, err := m.queue.Restore(m.at, running, waiting, queue.Rules(r.Rules), replaced...)
+	if err != nil {
+		return result{err: err}, granted
+	}
+	for _, t := range replaced {
+		delete(m.owners, t)
+	}
+	t := slices.Concat(ran, waits)[0]
+	m.owners[t] = e.Replica
+	return result{ticket: t}, granted
+}
+
+// placesPerEntry is how many requests may have their places between two entries.
+const placesPerEntry = 1 << 20
+
+// place returns the arrival of a request for all replicas, whose order is that of
+// the entries. One that is positive is known already; others count from the end
+// of their entry.
+func place(e entry, arrival int64) int64 {
+	if arrival > 0 {
+		return arrival
+	}
+	return e.Seq*placesPerEntry + max(arrival, 1-placesPerEntry)
+}
+
+// A state is a machine as it is stored.
+type state struct {
+	At     int64            `json:"at"`
+	Queue  json.RawMessage  `json:"queue"`
+	Owners map[int64][]name `json:"owners"`
+}
+
+// loadMachine returns the machine of which data is the state at seq.
+func loadMachine(seq int64, data []byte) (*machine, error) {
+	m := &machine{seq: seq, queue: queue.New(time.Unix(0, 0).UTC()), owners: make(map[*queue.Ticket]int64)}
+	if len(data) == 0 {
+		return m, nil
+	}
+	var s state
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("state of the log: %w", err)
+	}
+	var err error
+	if m.queue, err = queue.Load(s.Queue); err != nil {
+		return nil, err
+	}
+	m.at = time.UnixMicro(s.At)
+	for replica, names := range s.Owners {
+		for _, n := range names {
+			m.owners[m.queue.Find(n.ID, n.Attempt)] = replica
+		}
+	}
+	return m, nil
+}
+
+func (m *machine) save() ([]byte, error) {
+	data, err := m.queue.Snapshot()
+	if err != nil {
+		return nil, err
+	}
+	s := state{At: m.at.UnixMicro(), Queue: data, Owners: make(map[int64][]name)}
+	for _, t := range slices.SortedFunc(maps.Keys(m.owners), compareNames) {
+		s.Owners[m.owners[t]] = append(s.Owners[m.owners[t]], name{t.ID(), t.Attempt()})
+	}
+	return json.Marshal(s)
+}
+
+// The state is saved when the entries since the last time are worth it: when
+// they are longer than the state itself may be, and at least that.
+const (
+	saveAfter     = 1 << 20
+	savePerTicket = 2 << 10
+)
+
+// worthSaving reports, once, that the state should be saved. It does so at the
+// same entries everywhere, for whoever appended the entry.
+func (m *machine) worthSaving() bool {
+	if m.unread < saveAfter+savePerTicket*len(m.owners) {
+		return false
+	}
+	m.unread = 0
+	return true
+}

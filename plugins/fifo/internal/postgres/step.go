@@ -1,0 +1,155 @@
+package postgres
+
+import (
+	"encoding/json"
+	"time"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
+)
+
+// A request is a command for the next step and, if somebody waits for its
+// result, whose it is.
+type request struct {
+	command
+	call *call
+}
+
+// A batch is the commands of one step. It stays the same however often the step
+// is tried.
+type batch struct {
+	op       int64 // 0 if there are no commands
+	requests []request
+	commands []byte
+	arrival  int64 // the last one that gets its place by it
+}
+
+// maxBatch is how many commands go with one step.
+const maxBatch = 1024
+
+// take returns the batch of the next step.
+func (s *Store) take(op int64) (*batch, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &batch{}
+	n := min(len(s.pending), maxBatch)
+	for _, r := range s.pending[:n] {
+		if r.call != nil && r.call.state == over && !r.call.sent {
+			continue // has left before anybody knew of it
+		}
+		if r.call != nil {
+			r.call.sent = true
+			b.arrival = max(b.arrival, r.call.record.Arrival)
+		}
+		b.requests = append(b.requests, r)
+	}
+	s.pending = s.pending[n:]
+	if len(b.requests) == 0 {
+		return b, nil
+	}
+	b.op = op
+	commands := make([]command, len(b.requests))
+	for i, r := range b.requests {
+		if record := r.record(); record != nil {
+			record.Arrival = s.placeOf(r.call, b)
+		}
+		commands[i] = r.command
+	}
+	var err error
+	b.commands, err = json.Marshal(commands)
+	return b, err
+}
+
+// record returns a copy of the record that r brings, or nil.
+func (r *request) record() *queue.Record {
+	for _, p := range []**queue.Record{&r.Admit, &r.Wait, &r.Run} {
+		if *p != nil {
+			record := **p
+			*p = &record
+			return &record
+		}
+	}
+	return nil
+}
+
+// placeOf returns the place of c, or its distance from the end of the entry
+// that b becomes.
+func (s *Store) placeOf(c *call, b *batch) int64 {
+	switch arrival := c.record.Arrival; {
+	case c.place > 0:
+		return c.place
+	case arrival > s.places.last() || arrival <= 0:
+		return arrival - b.arrival
+	default:
+		return s.places.find(arrival)
+	}
+}
+
+// read applies the entries that a step has read, and reports whether b is among
+// them. It returns the replicas to wake.
+func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	others := make(map[int64]bool)
+	seen := b.op == 0
+	for _, e := range entries {
+		results, granted, err := s.machine.apply(e)
+		if err != nil {
+			return nil, err
+		}
+		mine := e.Replica == s.id
+		if mine && e.Op == b.op && b.op != 0 {
+			seen = true
+			s.places.add(b.arrival, e.Seq)
+			for i, r := range b.requests {
+				s.deliver(r.call, results[i])
+			}
+		}
+		for _, t := range granted {
+			s.grant(t, mine, others)
+		}
+		if s.machine.worthSaving() && mine {
+			s.save()
+		}
+	}
+	if !seen {
+		return nil, errLost
+	}
+	if len(entries) > 0 {
+		s.tell(time.Now())
+	}
+	for id := range others {
+		wake = append(wake, id)
+	}
+	return wake, nil
+}
+
+// deliver tells c what its command has led to.
+func (s *Store) deliver(c *call, r result) {
+	switch {
+	case c == nil || c.state == over: // a command to forget it follows
+	case r.err != nil:
+		s.end(c, r.err)
+	default:
+		c.ticket, c.place = r.ticket, r.ticket.Arrival()
+		if r.ticket.Running() {
+			s.start(c, r.ticket.Candidate())
+			return
+		}
+		s.queue(c)
+		c.tell(s.machine.queue.Position(r.ticket))
+	}
+}
+
+// grant lets the call of t run, or notes whom to tell that it does.
+func (s *Store) grant(t *queue.Ticket, mine bool, others map[int64]bool) {
+	owner := s.machine.owners[t]
+	if owner != s.id {
+		if owner != 0 && mine {
+			others[owner] = true
+		}
+		return
+	}
+	if c := s.callOf(t); c != nil {
+		s.start(c, t.Candidate())
+	}
+}

@@ -1,0 +1,172 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
+	"github.com/usherproxy/usher/policy"
+)
+
+// A Store keeps leases and queues in a database. Its methods are those of a
+// fifo.Store. One goroutine of it speaks with the database and one listens.
+type Store struct {
+	db     *database
+	cancel context.CancelFunc // ends both goroutines
+	done   sync.WaitGroup     // until they have ended
+	wake   chan struct{}      // makes the first one take a turn; holds one
+
+	mu      sync.Mutex // guards all below
+	id      int64      // of the replica, 0 before it has joined
+	machine *machine
+	calls   map[name]*call // that wait or run, or have asked for it
+	pending []request      // commands for the next step
+	places  places
+	waiting int  // calls that wait
+	away    bool // the store is out of reach, or closed
+	closed  bool
+
+	listening bool
+	toldAt    time.Time // when positions were looked at last
+	saving    bool
+}
+
+// schemaName matches names that need no quotes anywhere.
+var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,40}$`)
+
+// Open returns the store that the given schema of a database holds. It does not
+// wait for the database.
+func Open(dsn, schema string) (*Store, error) {
+	if !schemaName.MatchString(schema) {
+		return nil, fmt.Errorf("schema %q: the name may consist of small letters, digits and underscores", schema)
+	}
+	db, err := openDatabase(dsn, schema)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Store{db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call)}
+	s.done.Go(func() { s.run(ctx) })
+	s.done.Go(func() { s.listen(ctx) })
+	return s, nil
+}
+
+// Close gives up all that runs and waits in this process. Calls that wait are
+// refused.
+func (s *Store) Close(ctx context.Context) error {
+	s.cancel()
+	s.done.Wait()
+	s.mu.Lock()
+	s.away, s.closed = true, true
+	for _, c := range s.calls {
+		s.end(c, unavailable())
+	}
+	id := s.id
+	s.mu.Unlock()
+	defer s.db.pool.Close()
+	if id == 0 {
+		return nil
+	}
+	if err := s.db.leave(ctx, id); err != nil {
+		return fmt.Errorf("leave the store: %w", err)
+	}
+	return s.db.notify(ctx, everybody)
+}
+
+// kick makes the store take a turn.
+func (s *Store) kick() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Admit decides on a request and waits if it must.
+func (s *Store) Admit(ctx context.Context, req *policy.AdmitRequest, rules queue.Rules) (policy.Lease, error) {
+	c, err := s.ask(ctx, req, rules)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.wait(ctx, c, req, rules); err != nil {
+		return nil, err
+	}
+	candidate := c.indexIn(req.Candidates)
+	if candidate < 0 { // restored, and now asked for with other candidates
+		s.forget(c)
+		return s.Admit(ctx, req, rules)
+	}
+	return &lessee{s, c, candidate}, nil
+}
+
+// ask returns the call for a request, which is under way from then on.
+func (s *Store) ask(ctx context.Context, req *policy.AdmitRequest, rules queue.Rules) (*call, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c := s.attach(req); c != nil {
+		return c, nil
+	}
+	c := newCall(req, rules)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case len(req.Candidates) == 0:
+		return nil, &policy.Rejection{Reason: policy.ReasonNoCandidate}
+	case s.calls[c.name()] != nil:
+		return nil, inUse(c.name())
+	case s.away:
+		return nil, unavailable()
+	}
+	s.calls[c.name()] = c
+	s.send(request{command: command{Admit: &c.record}, call: c})
+	return c, nil
+}
+
+func inUse(n name) error { return fmt.Errorf("ticket %s, attempt %d, is in use", n.ID, n.Attempt) }
+
+// unavailable refuses what the store cannot decide.
+func unavailable() error {
+	return &policy.Rejection{Reason: policy.ReasonStoreUnavailable, RetryAfter: awayAfter}
+}
+
+// send sends a command with the next step.
+func (s *Store) send(r request) {
+	s.pending = append(s.pending, r)
+	s.kick()
+}
+
+// A lessee is the lease of a running call.
+type lessee struct {
+	store     *Store
+	call      *call
+	candidate int
+}
+
+var _ policy.Lease = (*lessee)(nil)
+
+func (l *lessee) Candidate() int { return l.candidate }
+
+// Release does not wait for the database: if it is out of reach, the end of the
+// lease is told later, and if this process ends, the lease ends with it.
+func (l *lessee) Release(_ context.Context, out policy.Outcome) error {
+	s, c := l.store, l.call
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.state != running {
+		return nil
+	}
+	s.end(c, nil)
+	r := &release{name: c.name()}
+	if out.Usage != nil {
+		total := out.Usage.Total()
+		r.Tokens = &total
+	}
+	s.send(request{command: command{Release: r}})
+	return nil
+}
+
+// logger is that of the process.
+func logger() *slog.Logger { return slog.Default().With("store", "postgres") }

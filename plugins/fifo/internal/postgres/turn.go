@@ -1,0 +1,277 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// errLost says that the log is not the one that the store has read until now.
+var errLost = errors.New("the log lacks what was appended")
+
+// A loop is what the goroutine that speaks with the database knows.
+type loop struct {
+	*Store
+	migrated bool
+	batch    *batch // of the step that has to be tried again, or nil
+	op       int64
+
+	failing time.Time     // since when every try has failed, or zero
+	tries   int           // since then
+	offset  time.Duration // of the database's clock from ours
+}
+
+// run takes a turn whenever there is something to say or to read.
+func (s *Store) run(ctx context.Context) {
+	l := &loop{Store: s}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+			if l.tries > 1 { // the time of the next try stands
+				continue
+			}
+		case <-timer.C:
+		}
+		for {
+			err := l.turn(ctx)
+			if ctx.Err() != nil {
+				return
+			}
+			l.note(err)
+			if err != nil || !l.more() {
+				break
+			}
+		}
+		timer.Reset(l.pause())
+	}
+}
+
+// turn joins, or takes one step.
+func (l *loop) turn(ctx context.Context) error {
+	if l.machine == nil {
+		return l.join(ctx)
+	}
+	if l.batch == nil {
+		l.op++
+		var err error
+		if l.batch, err = l.take(l.op); err != nil {
+			return err
+		}
+	}
+	entries, err := l.step(ctx)
+	if err != nil {
+		if ended(err) {
+			l.lose()
+		}
+		return err
+	}
+	wake, err := l.read(entries, l.batch)
+	if err != nil {
+		l.lose()
+		return err
+	}
+	l.batch = nil
+	l.setClock(entries)
+	if len(wake) > 0 {
+		l.notify(ctx, wake)
+	}
+	return nil
+}
+
+// setClock looks at the database's clock. The entries of others may have been
+// read long after they were made.
+func (l *loop) setClock(entries []entry) {
+	if len(entries) == 0 {
+		return
+	}
+	offset := time.Until(l.machine.at)
+	if offset > l.offset || entries[len(entries)-1].Replica == l.id {
+		l.offset = offset
+	}
+}
+
+// step takes a step that is read soon after it was taken: a lease that was
+// granted long ago may have ended meanwhile.
+func (l *loop) step(ctx context.Context) ([]entry, error) {
+	for {
+		began := time.Now()
+		stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+		entries, err := l.db.step(stepCtx, l.id, l.batch.op, l.machine.seq, l.tick(), l.batch.commands)
+		cancel()
+		if err != nil || time.Since(began) < lease/2 {
+			return entries, err
+		}
+	}
+}
+
+// tick returns when a window has room again for somebody of this process, in
+// microseconds, or 0.
+func (l *loop) tick() int64 {
+	if at, ok := l.nextTick(); ok {
+		return at.Add(time.Microsecond - 1).UnixMicro()
+	}
+	return 0
+}
+
+func (l *loop) nextTick() (time.Time, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting == 0 {
+		return time.Time{}, false
+	}
+	return l.machine.queue.Next()
+}
+
+// join makes this process a replica, and brings back what it runs and who waits.
+func (l *loop) join(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	if !l.migrated {
+		if err := migrate(ctx, l.db.pool, l.db.schema); err != nil {
+			return err
+		}
+		l.migrated = true
+	}
+	id, seq, data, err := l.db.join(ctx, l.id)
+	if err != nil {
+		return err
+	}
+	m, err := loadMachine(seq, data)
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.id, l.machine, l.batch, l.pending = id, m, nil, nil
+	for _, c := range l.inOrder() {
+		l.send(c.again())
+	}
+	return nil
+}
+
+// lose gives up the machine, so that the next turn joins.
+func (l *loop) lose() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.machine, l.batch = nil, nil
+	for _, c := range l.calls {
+		c.ticket = nil
+	}
+}
+
+// note notes how a turn went. Who asks of a store that is out of reach is
+// refused; who waits already goes on, and who runs, too.
+func (l *loop) note(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		if l.away {
+			logger().Info("the store of leases is back")
+		}
+		l.away, l.failing, l.tries = false, time.Time{}, 0
+		return
+	}
+	l.tries++
+	if l.failing.IsZero() {
+		l.failing = time.Now()
+	}
+	if time.Since(l.failing) < awayAfter && !otherRules(err) {
+		return
+	}
+	if !l.away {
+		logger().Error("the store of leases is out of reach", "error", err)
+	}
+	l.away = true
+	for _, c := range l.calls {
+		if c.state == asked {
+			l.drop(c, unavailable())
+		}
+	}
+}
+
+// more reports whether there is something to say already.
+func (l *loop) more() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pending) > 0 || l.machine == nil
+}
+
+// The pauses between turns that nobody asked for.
+const (
+	pollEvery  = time.Second            // while somebody waits, and a notification would wake us
+	pollOften  = 100 * time.Millisecond // while somebody waits, and none would
+	retryFirst = 25 * time.Millisecond
+	retryMost  = time.Second
+	tickAgain  = 2 * time.Millisecond
+)
+
+// pause returns how long to wait for something to say.
+func (l *loop) pause() time.Duration {
+	if l.tries > 0 {
+		return jitter(min(retryMost, retryFirst<<min(l.tries-1, 10)))
+	}
+	l.mu.Lock()
+	waits, listening := l.waiting > 0, l.listening
+	l.mu.Unlock()
+	switch {
+	case !waits:
+		return renewEvery
+	case !listening:
+		return l.untilTick(jitter(pollOften))
+	}
+	return l.untilTick(jitter(pollEvery))
+}
+
+// untilTick returns the time until the next tick, or most if that is less.
+func (l *loop) untilTick(most time.Duration) time.Duration {
+	if at, ok := l.nextTick(); ok {
+		return min(most, max(time.Until(at)-l.offset, tickAgain))
+	}
+	return most
+}
+
+// jitter returns a duration between the half of d and d and a half.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+// notify wakes replicas. That is a help only, so nobody waits for it, and it may
+// fail.
+func (l *loop) notify(ctx context.Context, replicas []int64) {
+	l.done.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+		defer cancel()
+		if err := l.db.notify(ctx, replicas); err != nil && ctx.Err() == nil {
+			logger().Debug("notify", "error", err)
+		}
+	})
+}
+
+// save stores the state of the machine beside everything else, and is called
+// again if it fails.
+func (s *Store) save() {
+	if s.saving {
+		return
+	}
+	seq := s.machine.seq
+	data, err := s.machine.save()
+	if err != nil {
+		logger().Error("save the state of leases", "error", err)
+		return
+	}
+	s.saving = true
+	s.done.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+		defer cancel()
+		err := s.db.save(ctx, seq, data)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.saving = false
+		if err != nil {
+			logger().Warn("save the state of leases", "error", err)
+		}
+	})
+}
