@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -12,9 +13,14 @@ import (
 	"github.com/usherproxy/usher/plugins/fifo/storetest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m, func() error { return goleak.Find() }) }
+func TestMain(m *testing.M) {
+	if schema := os.Getenv(replicaEnv); schema != "" {
+		replicaMain(schema)
+	}
+	pgtest.Main(m, func() error { return goleak.Find() })
+}
 
-// All invariants.
+// All invariants, with one replica.
 func TestStore(t *testing.T) {
 	t.Parallel()
 	storetest.Test(t, func(t *testing.T) fifo.Store { return open(t, pgtest.Schema()) })
@@ -23,14 +29,25 @@ func TestStore(t *testing.T) {
 // open returns one replica of the store in a schema.
 func open(t testing.TB, schema string) *postgres.Store {
 	t.Helper()
-	s, err := postgres.Open(pgtest.DSN(t), schema)
-	if err != nil {
-		t.Fatal(err)
-	}
+	return openAt(t, pgtest.DSN(t), schema)
+}
+
+func openAt(t testing.TB, dsn, schema string) *postgres.Store {
+	t.Helper()
+	s := openUnclosed(t, dsn, schema)
 	t.Cleanup(func() {
 		if err := s.Close(context.Background()); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 	})
+	return s
+}
+
+func openUnclosed(t testing.TB, dsn, schema string) *postgres.Store {
+	t.Helper()
+	s, err := postgres.Open(dsn, schema)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return s
 }

@@ -1,0 +1,162 @@
+package postgres_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
+	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
+	"github.com/usherproxy/usher/plugins/fifo/internal/reference"
+	"github.com/usherproxy/usher/policy"
+)
+
+// A row is an entry of the log, as anybody can read it.
+type row struct {
+	Seq, At, Replica int64
+	Gone             []int64
+	Commands         []byte
+}
+
+type ticketName struct {
+	ID      string
+	Attempt int
+}
+
+// readLog reads the log of a schema, none of which has been forgotten.
+func readLog(t testing.TB, schema string) []row {
+	t.Helper()
+	conn := connect(t)
+	rows, err := conn.Query(t.Context(), "SELECT seq, at, replica, gone, commands FROM "+schema+".entry ORDER BY seq")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := pgx.CollectRows(rows, pgx.RowToStructByPos[row])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return log
+}
+
+func connect(t testing.TB) *pgx.Conn {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), pgtest.DSN(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(t.Context()) })
+	return conn
+}
+
+// A checker goes through the log with the model of package reference, and finds
+// out who should have run where.
+type checker struct {
+	t     testing.TB
+	model reference.Model
+	live  map[ticketName]*reference.Entry
+	owner map[ticketName]int64
+	ran   map[ticketName]int // the candidate
+}
+
+// checkLog checks that the log keeps the invariants of package fifo, and returns
+// who has run and on which candidate.
+func checkLog(t testing.TB, schema string) map[ticketName]int {
+	t.Helper()
+	c := &checker{t: t, live: map[ticketName]*reference.Entry{}, owner: map[ticketName]int64{}, ran: map[ticketName]int{}}
+	for i, e := range readLog(t, schema) {
+		if e.Seq != int64(i+1) {
+			t.Fatalf("entry %d is number %d", e.Seq, i+1)
+		}
+		c.entry(e)
+	}
+	return c.ran
+}
+
+func (c *checker) entry(e row) {
+	now := time.UnixMicro(e.At)
+	c.model.Settle(now)
+	for _, id := range e.Gone {
+		c.gone(now, id)
+	}
+	var commands []struct {
+		Admit, Wait, Run *queue.Record
+		Release, Forget  *ticketName
+	}
+	if len(e.Commands) > 0 {
+		if err := json.Unmarshal(e.Commands, &commands); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	for _, command := range commands {
+		switch {
+		case command.Admit != nil:
+			c.admit(now, e, command.Admit)
+		case command.Release != nil:
+			c.end(now, *command.Release, e.Replica)
+		case command.Forget != nil:
+			c.end(now, *command.Forget, e.Replica)
+		default:
+			c.t.Fatalf("entry %d: what is that? %s", e.Seq, e.Commands)
+		}
+		c.note()
+	}
+	if err := c.model.Check(now); err != nil {
+		c.t.Fatalf("entry %d: %v", e.Seq, err)
+	}
+}
+
+func (c *checker) admit(now time.Time, e row, r *queue.Record) {
+	if r.Arrival <= 0 {
+		r.Arrival += e.Seq << 20
+	}
+	n := ticketName{r.ID, r.Attempt}
+	if entry, reason := c.model.Admit(now, r.Request(), queue.Rules(r.Rules)); reason == "" {
+		c.live[n], c.owner[n] = entry, e.Replica
+	}
+}
+
+func (c *checker) end(now time.Time, n ticketName, by int64) {
+	entry := c.live[n]
+	if entry == nil || c.owner[n] != by {
+		return
+	}
+	delete(c.live, n)
+	for _, running := range c.model.Running {
+		if running == entry {
+			c.model.Release(now, entry, &policy.Usage{})
+			return
+		}
+	}
+	c.model.Cancel(now, entry)
+}
+
+func (c *checker) gone(now time.Time, replica int64) {
+	for pass := range 2 { // those who wait first
+		for n, entry := range c.live {
+			runs := c.runs(entry)
+			if c.owner[n] == replica && (pass == 1 || !runs) {
+				c.end(now, n, replica)
+			}
+		}
+	}
+}
+
+func (c *checker) runs(entry *reference.Entry) bool {
+	for _, running := range c.model.Running {
+		if running == entry {
+			return true
+		}
+	}
+	return false
+}
+
+// note notes who runs.
+func (c *checker) note() {
+	for n, entry := range c.live {
+		if c.runs(entry) {
+			c.ran[n] = entry.Candidate
+		}
+	}
+}

@@ -1,0 +1,316 @@
+package postgres_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
+	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
+	"github.com/usherproxy/usher/policy"
+)
+
+// ask returns a request for the only slot there is.
+func ask(id string, arrival int64) *policy.AdmitRequest {
+	return &policy.AdmitRequest{
+		Attempt: 1, Candidates: []policy.Candidate{{ID: "any"}},
+		Request: &policy.Request{
+			ID: id, Arrival: arrival, Scopes: []policy.Scope{{ID: "fleet", Kind: policy.ScopeConcurrency, Limit: 1}},
+		},
+	}
+}
+
+func admit(t *testing.T, s *postgres.Store, req *policy.AdmitRequest) policy.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	lease, err := s.Admit(ctx, req, queue.Rules{})
+	if err != nil {
+		t.Fatalf("%s: Admit = %v", req.Request.ID, err)
+	}
+	return lease
+}
+
+func release(t *testing.T, leases ...policy.Lease) {
+	t.Helper()
+	for _, lease := range leases {
+		if err := lease.Release(t.Context(), policy.Outcome{}); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// line asks for the slot, and returns when the request waits for it. The channel
+// gets the lease.
+func line(t *testing.T, s *postgres.Store, req *policy.AdmitRequest) <-chan policy.Lease {
+	t.Helper()
+	waits, leases := make(chan struct{}), make(chan policy.Lease, 1)
+	var once sync.Once
+	req.Waiting = func(int) { once.Do(func() { close(waits) }) }
+	go func() {
+		lease, err := s.Admit(context.Background(), req, queue.Rules{})
+		if err != nil {
+			t.Errorf("%s: Admit = %v", req.Request.ID, err)
+			close(leases)
+			return
+		}
+		leases <- lease
+	}()
+	select {
+	case <-waits:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s does not wait", req.Request.ID)
+	}
+	return leases
+}
+
+func isWaiting(t *testing.T, leases <-chan policy.Lease, d time.Duration) {
+	t.Helper()
+	select {
+	case <-leases:
+		t.Fatal("runs, want it to wait")
+	case <-time.After(d):
+	}
+}
+
+// Connections are cut at random, those of the log and those of the listeners,
+// while they are used: no limit is exceeded, nobody is passed, nothing is left.
+func TestCutConnectionsChangeNothing(t *testing.T) {
+	t.Parallel()
+	schema, l := pgtest.Schema(), newLoad(t)
+	proxy := startProxy(t)
+	stores := []*postgres.Store{openAt(t, proxy.dsn(), schema), openAt(t, proxy.dsn(), schema)}
+	done := make(chan struct{})
+	var cutter, clients sync.WaitGroup
+	cutter.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Duration(20+rand.IntN(150)) * time.Millisecond):
+				proxy.cut()
+			}
+		}
+	})
+	for i, s := range stores {
+		clients.Go(func() { l.run(fmt.Sprint("s", i, "-"), s, 8, 60) })
+	}
+	clients.Wait()
+	close(done)
+	cutter.Wait()
+	agree(t, stores)
+	ran := checkLog(t, schema)
+	for n, candidate := range l.ran {
+		if got, ok := ran[n]; !ok || got != candidate {
+			t.Errorf("%v ran on %d, and %d, %t by the log", n, candidate, got, ok)
+		}
+	}
+	t.Logf("%d have run, %d cuts", len(l.ran), proxy.cuts)
+	for _, s := range stores {
+		l.free(s)
+		agree(t, stores)
+	}
+}
+
+// A store that is out of reach refuses quickly and says why. Who runs and who
+// waits goes on when it is back.
+func TestStoreAway(t *testing.T) {
+	t.Parallel()
+	proxy := startProxy(t)
+	s := openAt(t, proxy.dsn(), pgtest.Schema())
+	lease := admit(t, s, ask("runs", 1))
+	waits := line(t, s, ask("waits", 2))
+	proxy.close()
+	for i := range int64(3) {
+		began := time.Now()
+		_, err := s.Admit(t.Context(), ask(fmt.Sprint("refused", i), 3+i), queue.Rules{})
+		r, ok := errors.AsType[*policy.Rejection](err)
+		if !ok || r.Reason != policy.ReasonStoreUnavailable || r.RetryAfter <= 0 {
+			t.Fatalf("Admit = %v, want %s", err, policy.ReasonStoreUnavailable)
+		}
+		if took := time.Since(began); took > 10*time.Second || i > 0 && took > time.Second {
+			t.Errorf("refused after %v", took)
+		}
+	}
+	release(t, lease)
+	proxy.open()
+	release(t, <-waits)
+	release(t, admitSoon(t, s))
+}
+
+// admitSoon asks until the store is back.
+func admitSoon(t *testing.T, s *postgres.Store) policy.Lease {
+	t.Helper()
+	for i := range int64(100) {
+		lease, err := s.Admit(t.Context(), ask(fmt.Sprint("after", i), 100+i), queue.Rules{})
+		if err == nil {
+			return lease
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Fatal("the store does not come back")
+	return nil
+}
+
+// A replica that others took for dead brings back what it runs, and its waiters
+// keep their places.
+func TestFencedReplicaComesBack(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	a, b := open(t, schema), open(t, schema)
+	runs := admit(t, a, ask("a1", 1))
+	first := line(t, a, ask("a2", 2))
+	second := line(t, b, ask("b1", 1))
+	if _, err := connect(t).Exec(t.Context(), "SELECT "+schema+".leave(1), "+schema+".leave(2)"); err != nil {
+		t.Fatal(err)
+	}
+	third := line(t, a, ask("a3", 3))
+	isWaiting(t, second, 1500*time.Millisecond)
+	release(t, runs)
+	var lease policy.Lease
+	for i := range 3 {
+		select {
+		case lease = <-first:
+		case lease = <-second:
+		case lease = <-third:
+			if i < 2 {
+				t.Error("the last one passed another")
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("nobody runs")
+		}
+		release(t, lease)
+	}
+}
+
+// A process that is started again takes over what its host still runs, although
+// the store believes that the old one lives.
+func TestRestoreTakesOver(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	old, young, other := open(t, schema), open(t, schema), open(t, schema)
+	run, wait := ask("runs", 1), ask("waits", 2)
+	admit(t, old, run) // is never released
+	gone, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { _, _ = old.Admit(gone, wait, queue.Rules{}) }() // is never used
+	for {
+		if _, state := old.State(); len(state) > 0 && containsTicket(state, "waits") {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	later := line(t, other, ask("later", 1))
+	held := policy.Held{Request: run.Request, Attempt: 1, Candidate: run.Candidates[0]}
+	leases, err := young.Restore(t.Context(), []policy.Held{held}, []policy.AdmitRequest{*wait}, queue.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := ask("waits", 2)
+	waits := line(t, young, again)
+	isWaiting(t, waits, 100*time.Millisecond)
+	release(t, leases...)
+	lease := <-waits
+	isWaiting(t, later, 100*time.Millisecond)
+	release(t, lease)
+	release(t, <-later)
+}
+
+// Invariant of leases: what a killed process holds and waits for is free within
+// 15 s, and what one holds that ends is free at once.
+func TestDeadReplicaLosesItsLeases(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	survivor := open(t, schema)
+	other := openUnclosed(t, pgtest.DSN(t), schema)
+	admit(t, other, ask("ends", 1))
+	waits := line(t, survivor, ask("next", 1))
+	began := time.Now()
+	if err := other.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	release(t, <-waits)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("what a process held that has ended was free after %v", took)
+	}
+
+	process := startReplica(t, schema)
+	waits = line(t, survivor, ask("after the killed", 2))
+	isWaiting(t, waits, 200*time.Millisecond)
+	if err := process.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	lease := <-waits
+	took := time.Since(began)
+	t.Logf("what a killed process held was free after %v", took)
+	if took > 15*time.Second {
+		t.Errorf("what a killed process held was free after %v", took)
+	}
+	release(t, lease)
+	release(t, admit(t, survivor, ask("last", 3)))
+}
+
+// A stream that runs for longer than the lease of its replica keeps its slot.
+func TestLongStreamKeepsItsSlot(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	a, b := open(t, schema), open(t, schema)
+	lease := admit(t, a, ask("long", 1))
+	waits := line(t, b, ask("waits", 1))
+	isWaiting(t, waits, postgres.Lease+3*time.Second)
+	release(t, lease)
+	release(t, <-waits)
+}
+
+// replicaEnv makes the test executable a replica that holds the slot and has one
+// more waiting, until it is killed.
+const replicaEnv = "USHER_TEST_REPLICA"
+
+func startReplica(t *testing.T, schema string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command(self)
+	command.Env = append(os.Environ(), replicaEnv+"="+schema, "USHER_TEST_DSN="+pgtest.DSN(t))
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = command.Wait() }) // says that it was killed
+	t.Cleanup(func() { _ = command.Process.Kill() })
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+		t.Fatalf("the other process said %q, %v", line, err)
+	}
+	return command
+}
+
+func replicaMain(schema string) {
+	s, err := postgres.Open(os.Getenv("USHER_TEST_DSN"), schema)
+	if err != nil {
+		panic(err)
+	}
+	if _, err := s.Admit(context.Background(), ask("killed", 1), queue.Rules{}); err != nil {
+		panic(err)
+	}
+	req := ask("waits in the killed", 2)
+	req.Waiting = func(int) { fmt.Println("ready") }
+	_, _ = s.Admit(context.Background(), req, queue.Rules{})
+	select {}
+}
+
+func containsTicket(state, id string) bool { return strings.Contains(state, `"id":"`+id+`"`) }
