@@ -6,13 +6,22 @@ import (
 	"slices"
 	"time"
 
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/sdk"
 )
 
 // Config is the configuration of one instance.
 type Config struct {
-	// Store says where leases and queues live: "memory".
+	// Store says where leases and queues live: "memory" or "postgres".
 	Store string `json:"store"`
+
+	// DSN says how to reach the database of store "postgres", as a URL or in
+	// the form "host=db user=usher".
+	DSN string `json:"dsn"`
+
+	// Schema is the schema of that database that the store keeps its tables
+	// in. It is created if it is not there.
+	Schema string `json:"schema"`
 
 	// Order says which requests may pass which others.
 	Order Order `json:"order"`
@@ -31,10 +40,17 @@ type Config struct {
 	MaxPasses int `json:"max_passes"`
 }
 
+// The stores.
+const (
+	storeMemory   = "memory"
+	storePostgres = "postgres"
+)
+
 // DefaultConfig returns the configuration that options are decoded over.
 func DefaultConfig() Config {
 	return Config{
-		Store:      "memory",
+		Store:      storeMemory,
+		Schema:     "usher",
 		Order:      OrderBestEffort,
 		QueueLimit: 1000,
 		MaxWait:    sdk.Duration(time.Minute),
@@ -45,12 +61,32 @@ func DefaultConfig() Config {
 // Validate returns what is wrong with c.
 func (c Config) Validate() error {
 	return errors.Join(
-		oneOf("store", c.Store, "memory"),
+		oneOf("store", c.Store, storeMemory, storePostgres),
+		c.validateDatabase(),
 		oneOf("order", string(c.Order), string(OrderBestEffort), string(OrderStrict)),
 		notNegative("queue_limit", c.QueueLimit),
 		notNegative("max_wait", c.MaxWait),
 		notNegative("max_passes", c.MaxPasses),
 	)
+}
+
+func (c Config) validateDatabase() error {
+	switch {
+	case c.Store != storePostgres && c.DSN != "":
+		return sdk.OptionError("dsn", "is used with store postgres only")
+	case c.Store != storePostgres:
+		return nil
+	case c.DSN == "":
+		return sdk.OptionError("dsn", "store postgres needs to know its database")
+	}
+	var errs []error
+	if err := postgres.CheckDSN(c.DSN); err != nil {
+		errs = append(errs, sdk.OptionError("dsn", "%v", err))
+	}
+	if err := postgres.CheckSchema(c.Schema); err != nil {
+		errs = append(errs, sdk.OptionError("schema", "%v", err))
+	}
+	return errors.Join(errs...)
 }
 
 func (c Config) rules() Rules {

@@ -3,24 +3,32 @@ package fifo_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
 
 	"github.com/usherproxy/usher/plugins/fifo"
+	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
 	"github.com/usherproxy/usher/sdk/policytest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { pgtest.Main(m, func() error { return goleak.Find() }) }
 
 func define() sdk.Definition { return fifo.New().Definition() }
 
 func TestFIFOKeepsTheContract(t *testing.T) {
 	t.Parallel()
-	policytest.TestDefinition(t, define, `{}`, `{"order": "strict_fifo", "queue_limit": 0, "max_wait": "0s", "max_passes": 0}`)
+	policytest.TestDefinition(t, define, `{}`, `{"order": "strict_fifo", "queue_limit": 0, "max_wait": "0s", "max_passes": 0}`, onPostgres(t))
+}
+
+// onPostgres returns a configuration with a store of its own.
+func onPostgres(t *testing.T) string {
+	t.Helper()
+	return fmt.Sprintf(`{"store": "postgres", "dsn": %q, "schema": %q}`, pgtest.DSN(t), pgtest.Schema())
 }
 
 func TestFIFOEnforcesScopes(t *testing.T) {
@@ -32,6 +40,39 @@ func TestFIFOEnforcesScopes(t *testing.T) {
 			t.Parallel()
 			policytest.TestScopes(t, func(t *testing.T) policy.Admitter { return build(t, define(), `{}`).Admission })
 		})
+	}
+}
+
+func TestFIFOEnforcesScopesInPostgres(t *testing.T) {
+	t.Parallel()
+	policytest.TestScopes(t, func(t *testing.T) policy.Admitter { return policytest.Dial(t, define(), onPostgres(t)).Admission })
+}
+
+// Two processes with the same database have one set of limits, and so have two
+// instances in one process, of which one may end.
+func TestReplicasShareLimits(t *testing.T) {
+	t.Parallel()
+	config := onPostgres(t)
+	d := define()
+	one, two, other := policytest.Build(t, d, config), policytest.Build(t, d, config), policytest.Build(t, define(), config)
+	request := func(id string) *policy.AdmitRequest {
+		return &policy.AdmitRequest{
+			NoWait: true, Attempt: 1, Candidates: []policy.Candidate{{ID: "c"}},
+			Request: &policy.Request{ID: id, Scopes: []policy.Scope{{ID: "fleet", Kind: policy.ScopeConcurrency, Limit: 1}}},
+		}
+	}
+	lease, err := one.Admission.Admit(t.Context(), request("r1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range []sdk.Policies{two, other} {
+		_, err := p.Admission.Admit(t.Context(), request(fmt.Sprint("other", i)))
+		if r, ok := errors.AsType[*policy.Rejection](err); !ok || r.Reason != policy.ReasonConcurrency {
+			t.Errorf("Admit = %v, want %s", err, policy.ReasonConcurrency)
+		}
+	}
+	if err := lease.Release(t.Context(), policy.Outcome{}); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -68,7 +109,11 @@ func TestInstancesOfAPluginShareLeases(t *testing.T) {
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ config, option, message string }{
-		"store":           {`{"store": "redis"}`, "store", `"redis" is none of ["memory"]`},
+		"store":           {`{"store": "redis"}`, "store", `"redis" is none of ["memory" "postgres"]`},
+		"no database":     {`{"store": "postgres"}`, "dsn", "needs to know its database"},
+		"a wrong DSN":     {`{"store": "postgres", "dsn": "host=h port=x"}`, "dsn", "invalid port"},
+		"a useless DSN":   {`{"dsn": "host=h"}`, "dsn", "store postgres only"},
+		"schema":          {`{"store": "postgres", "dsn": "host=h", "schema": "Usher"}`, "schema", "small letters"},
 		"order":           {`{"order": "lifo"}`, "order", "strict_fifo"},
 		"queue limit":     {`{"queue_limit": -1}`, "queue_limit", "-1 is negative"},
 		"wait":            {`{"max_wait": "-1s"}`, "max_wait", "-1s is negative"},

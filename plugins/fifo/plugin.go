@@ -11,7 +11,8 @@ import (
 // A Plugin holds the leases and queues of all instances of the policy, so that
 // they survive a reload of the configuration.
 type Plugin struct {
-	memory Store
+	memory    Store
+	databases databases
 }
 
 // New returns a plugin under whose leases nothing runs.
@@ -23,7 +24,16 @@ func (p *Plugin) Definition() sdk.Definition {
 }
 
 func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
-	return sdk.Policies{Admission: &admitter{store: p.memory, rules: config.rules()}}, nil
+	policies := sdk.Policies{}
+	store := p.memory
+	if config.Store == storePostgres {
+		var err error
+		if store, policies.Close, err = p.databases.open(database{config.DSN, config.Schema}); err != nil {
+			return policies, err
+		}
+	}
+	policies.Admission = &admitter{store: store, rules: config.rules()}
+	return policies, nil
 }
 
 // An admitter is one instance: a store and the rules for its requests.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/usherproxy/usher/plugins/fifo/internal/memory"
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
 	"github.com/usherproxy/usher/policy"
 )
@@ -21,7 +22,10 @@ type Store interface {
 	Restore(ctx context.Context, running []policy.Held, waiting []policy.AdmitRequest, rules Rules) ([]policy.Lease, error)
 }
 
-var _ Store = (*memory.Store)(nil)
+var (
+	_ Store = (*memory.Store)(nil)
+	_ Store = (*postgres.Store)(nil)
+)
 
 // Rules say how the requests of one instance wait.
 type Rules = queue.Rules

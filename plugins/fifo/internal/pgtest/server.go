@@ -85,7 +85,7 @@ func (s *server) run(command *exec.Cmd) error {
 		if err := command.Process.Signal(syscall.SIGQUIT); err != nil {
 			return err
 		}
-		<-ended // says that it was ended
+		_ = <-ended // says that it was ended
 		return nil
 	}
 	return nil

@@ -111,6 +111,11 @@ func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest, rul
 	for {
 		select {
 		case <-c.done:
+			select {
+			case position := <-c.move: // it has waited, if not for long
+				req.Waiting(position)
+			default:
+			}
 			return c.err
 		case <-queued:
 			queued = nil

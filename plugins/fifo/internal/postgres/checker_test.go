@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
@@ -123,11 +124,9 @@ func (c *checker) end(now time.Time, n ticketName, by int64) {
 		return
 	}
 	delete(c.live, n)
-	for _, running := range c.model.Running {
-		if running == entry {
-			c.model.Release(now, entry, &policy.Usage{})
-			return
-		}
+	if slices.Contains(c.model.Running, entry) {
+		c.model.Release(now, entry, &policy.Usage{})
+		return
 	}
 	c.model.Cancel(now, entry)
 }
@@ -144,12 +143,7 @@ func (c *checker) gone(now time.Time, replica int64) {
 }
 
 func (c *checker) runs(entry *reference.Entry) bool {
-	for _, running := range c.model.Running {
-		if running == entry {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(c.model.Running, entry)
 }
 
 // note notes who runs.

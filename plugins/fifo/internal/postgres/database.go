@@ -133,6 +133,10 @@ const (
 	keep = 3 * lease
 	// stepTimeout is how long one statement may take.
 	stepTimeout = 2 * time.Second
+	// migrateTimeout is how long all migrations may take.
+	migrateTimeout = 10 * time.Second
+	// closeTimeout is how long a process that ends may take to say so.
+	closeTimeout = time.Second
 	// awayAfter is how long the store may be out of reach before those who ask
 	// are refused.
 	awayAfter = time.Second

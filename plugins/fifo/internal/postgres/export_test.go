@@ -18,3 +18,19 @@ func (s *Store) State() (seq int64, state string) {
 
 // Lease is how long a replica is believed to live.
 const Lease = lease
+
+// RulesVersion is the number of the rules.
+const RulesVersion = rulesVersion
+
+// Apply returns the state that one entry of commands leads to.
+func Apply(commands []byte) (state string, err error) {
+	m, err := loadMachine(0, nil)
+	if err != nil {
+		return "", err
+	}
+	if _, _, err := m.apply(entry{Seq: 1, At: 1e15, Replica: 1, Op: 1, Commands: commands}); err != nil {
+		return "", err
+	}
+	data, err := m.save()
+	return string(data), err
+}

@@ -192,6 +192,22 @@ func TestFencedReplicaComesBack(t *testing.T) {
 	}
 }
 
+// After the database was away for longer than a lease, nobody is taken for dead
+// before it had the time to come back.
+func TestReplicasSurviveAnAbsentDatabase(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	a, b := open(t, schema), open(t, schema)
+	lease := admit(t, a, ask("a1", 1))
+	waits := line(t, b, ask("b1", 1))
+	if _, err := connect(t).Exec(t.Context(), "UPDATE "+schema+".replica SET expires = now() - interval '1 minute'"); err != nil {
+		t.Fatal(err)
+	}
+	isWaiting(t, waits, 4*time.Second)
+	release(t, lease)
+	release(t, <-waits)
+}
+
 // A process that is started again takes over what its host still runs, although
 // the store believes that the old one lives.
 func TestRestoreTakesOver(t *testing.T) {

@@ -94,7 +94,7 @@ func (s *Store) heard(payload string) {
 	s.mu.Lock()
 	id := s.id
 	s.mu.Unlock()
-	for _, word := range strings.Fields(payload) {
+	for word := range strings.FieldsSeq(payload) {
 		if n, err := strconv.ParseInt(word, 10, 64); err == nil && (n == id || n == everybody[0]) {
 			s.kick()
 		}

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
 	"github.com/usherproxy/usher/policy"
 )
@@ -38,11 +40,25 @@ type Store struct {
 // schemaName matches names that need no quotes anywhere.
 var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,40}$`)
 
+// CheckSchema returns what is wrong with the name of a schema.
+func CheckSchema(name string) error {
+	if !schemaName.MatchString(name) {
+		return fmt.Errorf("%q is not a name of small letters, digits and underscores", name)
+	}
+	return nil
+}
+
+// CheckDSN returns what is wrong with a DSN. It connects to nothing.
+func CheckDSN(dsn string) error {
+	_, err := pgxpool.ParseConfig(dsn)
+	return err
+}
+
 // Open returns the store that the given schema of a database holds. It does not
 // wait for the database.
 func Open(dsn, schema string) (*Store, error) {
-	if !schemaName.MatchString(schema) {
-		return nil, fmt.Errorf("schema %q: the name may consist of small letters, digits and underscores", schema)
+	if err := CheckSchema(schema); err != nil {
+		return nil, err
 	}
 	db, err := openDatabase(dsn, schema)
 	if err != nil {
@@ -58,6 +74,8 @@ func Open(dsn, schema string) (*Store, error) {
 // Close gives up all that runs and waits in this process. Calls that wait are
 // refused.
 func (s *Store) Close(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
 	s.cancel()
 	s.done.Wait()
 	s.mu.Lock()

@@ -38,11 +38,12 @@ func (s *Store) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		for {
+			began := time.Now()
 			err := l.turn(ctx)
 			if ctx.Err() != nil {
 				return
 			}
-			l.note(err)
+			l.note(began, err)
 			if err != nil || !l.more() {
 				break
 			}
@@ -129,15 +130,12 @@ func (l *loop) nextTick() (time.Time, bool) {
 
 // join makes this process a replica, and brings back what it runs and who waits.
 func (l *loop) join(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-	defer cancel()
-	if !l.migrated {
-		if err := migrate(ctx, l.db.pool, l.db.schema); err != nil {
-			return err
-		}
-		l.migrated = true
+	if err := l.migrate(ctx); err != nil {
+		return err
 	}
-	id, seq, data, err := l.db.join(ctx, l.id)
+	joinCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	id, seq, data, err := l.db.join(joinCtx, l.id)
 	if err != nil {
 		return err
 	}
@@ -154,6 +152,20 @@ func (l *loop) join(ctx context.Context) error {
 	return nil
 }
 
+// migrate brings the schema to the newest version, once.
+func (l *loop) migrate(ctx context.Context) error {
+	if l.migrated {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, migrateTimeout)
+	defer cancel()
+	if err := migrate(ctx, l.db.pool, l.db.schema); err != nil {
+		return err
+	}
+	l.migrated = true
+	return nil
+}
+
 // lose gives up the machine, so that the next turn joins.
 func (l *loop) lose() {
 	l.mu.Lock()
@@ -164,9 +176,9 @@ func (l *loop) lose() {
 	}
 }
 
-// note notes how a turn went. Who asks of a store that is out of reach is
+// note notes how a turn went that began then. Who asks of a store that is out of reach is
 // refused; who waits already goes on, and who runs, too.
-func (l *loop) note(err error) {
+func (l *loop) note(began time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err == nil {
@@ -178,7 +190,7 @@ func (l *loop) note(err error) {
 	}
 	l.tries++
 	if l.failing.IsZero() {
-		l.failing = time.Now()
+		l.failing = began
 	}
 	if time.Since(l.failing) < awayAfter && !otherRules(err) {
 		return

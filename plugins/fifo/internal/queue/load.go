@@ -61,7 +61,7 @@ func (l *loader) ticket(r ticketSnapshot) {
 	}
 	for _, id := range r.Kept {
 		t.kept = append(t.kept, l.scopes[id])
-		l.scopes[id].kept = append(l.scopes[id].kept, t)
+		l.scopes[id].kept.insert(t)
 	}
 	for _, h := range r.Holds {
 		t.holds = append(t.holds, hold{l.scopes[h.Scope], h.Amount, h.Take})
@@ -80,7 +80,7 @@ func (l *loader) line(r lineSnapshot) {
 		t.state = waiting
 		l.find(t)
 		if of == nil {
-			of = l.queue.open(mark(t), t)
+			of = l.queue.openLine(mark(t), t)
 		}
 		t.line = of
 		of.tickets = append(of.tickets, t)

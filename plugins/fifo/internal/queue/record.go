@@ -15,7 +15,7 @@ type Record struct {
 	Arrival    int64             `json:"arrival,omitempty"`
 	Tokens     int64             `json:"tokens,omitempty"`
 	NoWait     bool              `json:"no_wait,omitempty"`
-	Rules      RulesRecord       `json:"rules"`
+	Rules      RulesRecord       `json:"rules,omitzero"`
 	Scopes     []ScopeRecord     `json:"scopes,omitempty"`
 	Candidates []CandidateRecord `json:"candidates"`
 }

@@ -75,7 +75,9 @@ BEGIN
             RAISE EXCEPTION 'the lease of replica % has ended', me USING ERRCODE = 'UF001';
         END IF;
         UPDATE $schema.replica r SET expires = clock_timestamp() + lease
-        WHERE r.id = me AND r.expires <= clock_timestamp() + lease * 0.7;
+        WHERE r.id = me AND r.expires <= clock_timestamp() + lease * 0.7
+            -- Nobody has come for as long as a lease: it was the database that was away.
+            OR NOT EXISTS (SELECT FROM $schema.replica o WHERE o.expires > clock_timestamp());
         lapsed := $schema.drop_lapsed(0, me);
         IF body <> '' AND EXISTS (SELECT FROM $schema.entry e WHERE e.seq > after AND e.replica = me AND e.op >= my_op) THEN
             body := '';
