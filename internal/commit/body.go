@@ -58,11 +58,11 @@ func (b *body) settle() {
 // watch shows the meter what the source gave.
 func (b *body) watch(p []byte, err error) {
 	_, _ = b.meter.Write(p) // never fails
-	if err == io.EOF {
-		_ = b.meter.Close() // never fails
-	}
 	b.err = err
 }
+
+// end shows the meter that there will be no more.
+func (b *body) end() { _ = b.meter.Close() } // never fails
 
 // Read gives what is held, and then what comes.
 func (b *body) Read(p []byte) (int, error) {
@@ -76,11 +76,15 @@ func (b *body) Read(p []byte) (int, error) {
 		b.held = b.held[n:]
 		return n, nil
 	case b.err != nil:
+		b.end()
 		return 0, b.err
 	}
 	b.held = nil // it is not needed any more
 	n, err := b.source.Read(p)
 	b.watch(p[:n], err)
+	if err != nil {
+		b.end()
+	}
 	return n, err
 }
 

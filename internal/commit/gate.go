@@ -3,6 +3,7 @@ package commit
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -45,7 +46,8 @@ type Opening struct {
 	Cause Cause
 
 	// Meter has watched the bytes that are held, and watches those that are
-	// read from the body afterwards.
+	// read from the body afterwards. It is closed when the body has ended, by
+	// its end or by an error.
 	Meter *format.Meter
 
 	// Err is the error of the connection or of the context by which the
@@ -112,6 +114,9 @@ func (g Gate) hold(ctx context.Context, b *body) Cause {
 // is one.
 func (b *body) take(ctx context.Context) Cause {
 	b.settle()
+	if b.err == io.EOF {
+		b.end()
+	}
 	switch b.meter.Beginning() {
 	case format.Begun:
 		return Content

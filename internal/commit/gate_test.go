@@ -183,6 +183,25 @@ func TestTheMeterWatchesTheWholeAnswer(t *testing.T) {
 	}
 }
 
+// What a last event tells counts, even if the connection was cut inside it.
+func TestACutClosesTheMeter(t *testing.T) {
+	t.Parallel()
+	const usage = "data: {\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}"
+	for name, c := range map[string]struct{ held, rest string }{
+		"in what is held": {text + usage, ""},
+		"in the rest":     {text, usage},
+	} {
+		resp := answer(events, &source{pieces: [][]byte{[]byte(c.held), []byte(c.rest)}, err: errCut})
+		o := gate.Hold(t.Context(), chat(t), resp, true)
+		if _, err := io.Copy(io.Discard, resp.Body); err != errCut {
+			t.Errorf("%s: the body ends with %v", name, err)
+		}
+		if u := o.Meter.Usage(); u == nil || u.Total() != 5 {
+			t.Errorf("%s: usage %v, want 5 tokens", name, u)
+		}
+	}
+}
+
 func TestAGateOfZeroHoldsNothing(t *testing.T) {
 	t.Parallel()
 	s := &source{pieces: [][]byte{[]byte(fault)}, err: io.EOF}
