@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"io"
-	"time"
 
 	"github.com/usherproxy/usher/policy"
 )
@@ -15,15 +14,12 @@ type answer struct {
 	err  error // of the last read
 }
 
-// Read reads from the provider, and watches.
+// Read reads from the provider. The body of an answer of success shows what
+// it reads to the meter.
 func (b *answer) Read(p []byte) (int, error) {
 	n, err := b.body.Read(p)
-	if n > 0 {
-		_, _ = b.a.meter.Write(p[:n]) // never fails
-		if b.a.first == 0 && b.a.meter.FirstContent() {
-			b.a.first = time.Since(b.a.began)
-			b.a.span.AddEvent("first_content")
-		}
+	if b.a.meter != nil {
+		b.a.sawContent()
 	}
 	if err != nil {
 		b.err = err
@@ -34,7 +30,6 @@ func (b *answer) Read(p []byte) (int, error) {
 // Close ends the attempt.
 func (b *answer) Close() error {
 	err := b.body.Close()
-	_ = b.a.meter.Close() // never fails
 	b.a.finish(b.disposition())
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/usherproxy/usher/internal/commit"
 	"github.com/usherproxy/usher/internal/format"
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/host"
@@ -32,7 +33,7 @@ type attempt struct {
 	errorBody []byte        // the beginning of an answer that is an error
 	err       error         // of the connection
 	first     time.Duration // to the first content, or 0
-	meter     *format.Meter // nil before an answer is passed on
+	meter     *format.Meter // nil without an answer of success
 
 	// disposition is what the beginning of the answer means, and at the end
 	// how the attempt ended.
@@ -79,7 +80,33 @@ func (a *attempt) judge(resp *http.Response, err error) policy.Disposition {
 	}
 	result := a.r.op.Classify(time.Now(), resp.StatusCode, resp.Header, a.errorBody)
 	a.until = result.Until
-	return result.Disposition
+	if result.Disposition != policy.OK {
+		return result.Disposition
+	}
+	return a.open(resp)
+}
+
+// beginnings holds answers of success back until their commit point.
+var beginnings = commit.Gate{MaxBytes: commit.DefaultMaxBytes, MaxWait: commit.DefaultMaxWait}
+
+// open says what the beginning of an answer of success means: an error in
+// place of content, or none at all, is no success.
+func (a *attempt) open(resp *http.Response) policy.Disposition {
+	o := beginnings.Hold(a.r.ctx, a.r.op, resp, a.r.facts.Stream)
+	a.meter = o.Meter
+	a.sawContent()
+	if o.Err != nil {
+		return a.blame(o.Err)
+	}
+	return o.Disposition
+}
+
+// sawContent notes the time of the first content, once it has come.
+func (a *attempt) sawContent() {
+	if a.first == 0 && a.meter.FirstContent() {
+		a.first = time.Since(a.began)
+		a.span.AddEvent("first_content")
+	}
 }
 
 const (

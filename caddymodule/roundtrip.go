@@ -64,7 +64,6 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 // deliver returns an answer that goes to the caller. The attempt ends with its
 // body.
 func (a *attempt) deliver(out *http.Request, resp *http.Response) *http.Response {
-	a.meter = format.NewMeter(a.r.op, resp.Header, a.r.facts.Stream)
 	resp = answering(out, resp)
 	resp.Body = &answer{a: a, body: resp.Body}
 	return resp
