@@ -10,16 +10,21 @@ PROTOC_GEN  = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golan
 # The tools of "make generate".
 TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/usher-ci/bin
 
-.PHONY: build test e2e-deps check generate fuzz
+.PHONY: build test e2e-deps postgres check generate fuzz
 
 build: ## the executable
 	go build -o usher ./cmd/usher
 
-test: e2e-deps ## all tests, with the race detector
+test: e2e-deps postgres ## all tests, with the race detector
 	go test -race ./...
 
 e2e-deps: ## what the end-to-end tests need: from npm, and a collector that is built once
 	./internal/e2e/setup.sh
+
+postgres: ## a server for the tests of the store that replicas share: $PGBIN, or Debian's
+	@test -x "$$PGBIN/initdb" || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -q && $$sudo apt-get install -yq --no-install-recommends postgresql; }
 
 check: ## the cheap checks
 	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')) && \
