@@ -147,6 +147,14 @@ func flaky(t *testing.T, instead string) (p *pluginhost.Plugin, log *logs, broke
 	return p, log, broken
 }
 
+// mend undoes create.
+func mend(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func create(t *testing.T, path string) {
 	t.Helper()
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -205,9 +213,7 @@ func TestPluginThatDoesNotComeBack(t *testing.T) {
 		}
 	}
 	released := w.release(r)
-	if err := os.Remove(broken); err != nil {
-		t.Fatal(err)
-	}
+	mend(t, broken)
 	<-released
 	w.empty(t)
 }

@@ -16,7 +16,7 @@ func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, e
 		backoffMax:   50 * time.Millisecond,
 		healthyAfter: time.Second,
 		setUpTimeout: 10 * time.Second,
-		tellTimeout:  5 * time.Second,
+		tellTimeout:  2 * time.Second,
 		tellAgain:    50 * time.Millisecond,
 		killAfter:    2500 * time.Millisecond,
 	})
@@ -38,3 +38,6 @@ func (p *Plugin) Call(ctx context.Context, f func()) error {
 		return nil
 	})
 }
+
+// Flushed waits until nothing is left of what was posted before.
+func (p *Plugin) Flushed(ctx context.Context) { p.journal.flushed(ctx) }

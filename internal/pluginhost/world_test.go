@@ -46,10 +46,12 @@ func testSpec() pluginhost.Spec {
 }
 
 // startPlugin starts the test plugin. It is closed when the test has ended.
-func startPlugin(t testing.TB) (*pluginhost.Plugin, *logs) {
+func startPlugin(t testing.TB, args ...string) (*pluginhost.Plugin, *logs) {
 	t.Helper()
 	log := newLogs(t)
-	p, err := pluginhost.StartImpatient(t.Context(), testSpec(), log.logger)
+	spec := testSpec()
+	spec.Args = args
+	p, err := pluginhost.StartImpatient(t.Context(), spec, log.logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,7 +303,7 @@ func children(t testing.TB) []int {
 	var pids []int
 	for _, f := range files {
 		text, _ := os.ReadFile(f) // the thread may have ended
-		for _, word := range strings.Fields(string(text)) {
+		for word := range strings.FieldsSeq(string(text)) {
 			pid, err := strconv.Atoi(word)
 			if err != nil {
 				t.Fatal(err)

@@ -6,15 +6,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/hashicorp/go-plugin"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
@@ -46,25 +42,20 @@ func (c config) Validate() error {
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "mute" {
-		mute()
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "mute":
+			mute()
+		case "unavailable":
+			unavailable()
+		}
+		return
 	}
 	sdk.Serve("line", config{Name: "default"}, func(_ context.Context, c config) (sdk.Policies, error) {
 		slog.Info("built", "policy", c.Name, "details", map[string]int{"size": 3})
 		p := &subject{config: c, line: newLine()}
 		return sdk.Policies{Admission: p, Selection: p, Observer: p, Close: p.close}, c.trouble("build")
 	})
-}
-
-// mute listens and never answers.
-func mute() {
-	l, err := net.Listen("unix", filepath.Join(os.Getenv(plugin.EnvUnixSocketDir), "mute"))
-	if err != nil {
-		slog.Error("listen", "error", err)
-		os.Exit(1)
-	}
-	fmt.Printf("1|1|unix|%s|grpc|\n", l.Addr())
-	select {}
 }
 
 // trouble misbehaves if that was asked for at this place.
