@@ -55,12 +55,13 @@ func (s *Store) listenOnce(ctx context.Context) error {
 	}
 }
 
-// prove sends a notification to itself. A pooler may have given the session to
-// somebody else without a word, and a dead connection does not tell.
+// prove sends a notification from another connection, and waits for it. Behind a
+// pooler the session that listens may be that of somebody else by now, and a
+// dead connection does not tell.
 func (s *Store) prove(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, proveWithin)
 	defer cancel()
-	if _, err := conn.Exec(ctx, `SELECT pg_notify($1, '')`, s.db.topic()); err != nil {
+	if err := s.db.notify(ctx, nil); err != nil {
 		return err
 	}
 	for {
