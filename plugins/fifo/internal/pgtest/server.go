@@ -67,10 +67,10 @@ func start() (*server, error) {
 	return s, s.await()
 }
 
-// run starts the server, which ends with this process whatever ends it. The
-// kernel looks at the thread that has started it, so that one stays.
+// run starts the server, which on Linux ends with this process whatever ends it.
+// The kernel looks at the thread that has started it, so that one stays.
 func (s *server) run(command *exec.Cmd) error {
-	command.SysProcAttr.Pdeathsig = syscall.SIGQUIT
+	endWithUs(command.SysProcAttr)
 	started, ended := make(chan error), make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()

@@ -35,7 +35,7 @@ func BenchmarkUncontended(b *testing.B) {
 
 // Many want one of 64 slots, which they hold for 1 to 20 ms.
 func BenchmarkContended(b *testing.B) {
-	for _, replicas := range []int{1, 2, 4} {
+	for _, replicas := range []int{1, 2, 8} {
 		b.Run(fmt.Sprint("replicas=", replicas), func(b *testing.B) { benchmarkContended(b, replicas, 1000) })
 	}
 }

@@ -150,10 +150,15 @@ func (s *Store) giveUp(c *call, err func() error) error {
 
 // late returns the error for a call that waits too long.
 func (s *Store) late(c *call) error {
-	if c.ticket == nil { // is being brought back
+	if !s.inLine(c) { // is being brought back
 		return &policy.Rejection{Reason: policy.ReasonQueueTimeout, RetryAfter: c.record.Rules.MaxWait}
 	}
 	return s.machine.queue.Late(s.machine.at, c.ticket)
+}
+
+// inLine reports whether the machine knows where c waits.
+func (s *Store) inLine(c *call) bool {
+	return c.state == waiting && c.ticket != nil && s.machine.owners[c.ticket] == s.id
 }
 
 // forget ends a call that nobody will use.

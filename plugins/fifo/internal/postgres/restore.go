@@ -106,7 +106,7 @@ func (s *Store) attach(req *policy.AdmitRequest) *call {
 	c.abandon.Stop()
 	c.abandon = nil
 	c.follow(req)
-	if c.state == waiting && c.ticket != nil {
+	if s.inLine(c) {
 		c.tell(s.machine.queue.Position(c.ticket))
 	}
 	return c

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
@@ -92,6 +93,9 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	others := make(map[int64]bool)
 	seen := b.op == 0
 	for _, e := range entries {
+		if slices.Contains(e.Gone, s.id) {
+			return nil, errLost
+		}
 		results, granted, err := s.machine.apply(e)
 		if err != nil {
 			return nil, err

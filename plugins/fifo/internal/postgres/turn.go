@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// errLost says that the log is not the one that the store has read until now.
-var errLost = errors.New("the log lacks what was appended")
+// errLost says that this process is no replica any more, or that the log is not
+// the one that it has appended to.
+var errLost = errors.New("the lease of this replica has ended")
 
 // A loop is what the goroutine that speaks with the database knows.
 type loop struct {

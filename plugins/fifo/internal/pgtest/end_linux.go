@@ -1,0 +1,6 @@
+package pgtest
+
+import "syscall"
+
+// endWithUs makes the kernel end a process when the thread that starts it ends.
+func endWithUs(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGQUIT }
