@@ -35,6 +35,9 @@
 //     were used within their windows. When all is released, nothing is left.
 //  13. A failover that comes back under the same ticket with its next attempt has
 //     its old place.
+//  14. Replicas that share a store have one queue and one set of limits. What a
+//     replica holds that is gone is free within 15 seconds, and one that was taken
+//     for dead brings back what it runs.
 //
 // A [Store] keeps them; package storetest checks that it does.
 package fifo

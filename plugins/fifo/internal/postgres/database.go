@@ -29,9 +29,9 @@ type database struct {
 	schema string
 }
 
-// connections is how many a store holds: one for the steps, one for what may go
-// on beside them. That of the listener comes on top.
-const connections = 2
+// connections is how many a store holds at most: one for the steps, and two for
+// what may go on beside them. That of the listener comes on top.
+const connections = 3
 
 // openDatabase connects when it is needed, not now.
 func openDatabase(dsn, schema string) (*database, error) {

@@ -16,6 +16,13 @@ func (s *Store) State() (seq int64, state string) {
 	return s.machine.seq, string(data)
 }
 
+// Listening reports whether notifications come.
+func (s *Store) Listening() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.listening
+}
+
 // Lease is how long a replica is believed to live.
 const Lease = lease
 

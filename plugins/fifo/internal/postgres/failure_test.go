@@ -121,6 +121,42 @@ func TestCutConnectionsChangeNothing(t *testing.T) {
 	}
 }
 
+// Connections are ended by the server, the listeners' first: who waits is served
+// nevertheless, and soon the listeners are back.
+func TestTerminatedBackends(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	a, b := open(t, schema), open(t, schema)
+	listening(t, a, b)
+	conn := connect(t)
+	for i, which := range []string{"LISTEN usher_fifo_" + schema, "%" + schema + ".%"} {
+		lease := admit(t, a, ask(fmt.Sprint("a", i), int64(2*i+1)))
+		waits := line(t, b, ask(fmt.Sprint("b", i), int64(i+1)))
+		var ended int
+		err := conn.QueryRow(t.Context(), `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+			WHERE query LIKE $1 AND pid <> pg_backend_pid()`, which).Scan(&ended)
+		if err != nil || ended == 0 {
+			t.Fatalf("ended %d backends that said %q, %v", ended, which, err)
+		}
+		release(t, lease)
+		release(t, <-waits)
+	}
+	listening(t, a, b)
+}
+
+// listening returns when notifications come to all of stores.
+func listening(t *testing.T, stores ...*postgres.Store) {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for _, s := range stores {
+		for ; !s.Listening(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("nobody listens")
+			}
+		}
+	}
+}
+
 // A store that is out of reach refuses quickly and says why. Who runs and who
 // waits goes on when it is back.
 func TestStoreAway(t *testing.T) {
@@ -161,7 +197,7 @@ func admitSoon(t *testing.T, s *postgres.Store) policy.Lease {
 	return nil
 }
 
-// A replica that others took for dead brings back what it runs, and its waiters
+// Invariant 14: a replica that others took for dead brings back what it runs, and its waiters
 // keep their places.
 func TestFencedReplicaComesBack(t *testing.T) {
 	t.Parallel()
@@ -241,7 +277,7 @@ func TestRestoreTakesOver(t *testing.T) {
 	release(t, <-later)
 }
 
-// Invariant of leases: what a killed process holds and waits for is free within
+// Invariant 14: what a killed process holds and waits for is free within
 // 15 s, and what one holds that ends is free at once.
 func TestDeadReplicaLosesItsLeases(t *testing.T) {
 	t.Parallel()

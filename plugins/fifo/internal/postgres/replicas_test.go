@@ -134,7 +134,7 @@ func agree(t *testing.T, stores []*postgres.Store) {
 	}
 }
 
-// Invariants 1 to 6 over replicas: what the users see is what the log and the
+// Invariants 1 to 6 and 14: what the users see is what the log and the
 // model say, limits hold at the users, and nothing is left.
 func TestReplicasShareLimitsAndOrder(t *testing.T) {
 	t.Parallel()

@@ -35,6 +35,8 @@ type Store struct {
 	listening bool
 	toldAt    time.Time // when positions were looked at last
 	saving    bool
+	notifying bool
+	asleep    map[int64]bool // replicas to wake
 }
 
 // schemaName matches names that need no quotes anywhere.
@@ -65,7 +67,7 @@ func Open(dsn, schema string) (*Store, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call)}
+	s := &Store{db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call), asleep: make(map[int64]bool)}
 	s.done.Go(func() { s.run(ctx) })
 	s.done.Go(func() { s.listen(ctx) })
 	return s, nil

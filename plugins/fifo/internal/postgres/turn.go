@@ -79,9 +79,7 @@ func (l *loop) turn(ctx context.Context) error {
 	}
 	l.batch = nil
 	l.setClock(entries)
-	if len(wake) > 0 {
-		l.notify(ctx, wake)
-	}
+	l.notify(ctx, wake)
 	return nil
 }
 
@@ -250,41 +248,3 @@ func (l *loop) untilTick(most time.Duration) time.Duration {
 
 // jitter returns a duration between the half of d and d and a half.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-
-// notify wakes replicas. That is a help only, so nobody waits for it, and it may
-// fail.
-func (l *loop) notify(ctx context.Context, replicas []int64) {
-	l.done.Go(func() {
-		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
-		defer cancel()
-		if err := l.db.notify(ctx, replicas); err != nil && ctx.Err() == nil {
-			logger().Debug("notify", "error", err)
-		}
-	})
-}
-
-// save stores the state of the machine beside everything else, and is called
-// again if it fails.
-func (s *Store) save() {
-	if s.saving {
-		return
-	}
-	seq := s.machine.seq
-	data, err := s.machine.save()
-	if err != nil {
-		logger().Error("save the state of leases", "error", err)
-		return
-	}
-	s.saving = true
-	s.done.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
-		defer cancel()
-		err := s.db.save(ctx, seq, data)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.saving = false
-		if err != nil {
-			logger().Warn("save the state of leases", "error", err)
-		}
-	})
-}

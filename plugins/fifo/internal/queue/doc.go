@@ -2,6 +2,11 @@
 // what. It is a plain data structure: it knows no clock, no lock and no
 // goroutine, and every method that may change something is told what time it is.
 //
+// Queues that are told the same decide the same: nothing depends on the order of
+// a map. Replicas that share a store rely on it. They also share snapshots, so a
+// change of what a queue decides, or of what a snapshot holds, is a change of the
+// rules that package postgres numbers.
+//
 // # How it decides
 //
 // A scope is open to a ticket if it has room for it, and if no earlier ticket

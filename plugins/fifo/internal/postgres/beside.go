@@ -1,0 +1,69 @@
+package postgres
+
+import (
+	"context"
+	"maps"
+	"slices"
+)
+
+// notify wakes replicas. That is a help only, so nobody waits for it, and it may
+// fail. Those that are to be woken while a notification is under way share the
+// next one.
+func (s *Store) notify(ctx context.Context, replicas []int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range replicas {
+		s.asleep[id] = true
+	}
+	if len(s.asleep) > 0 && !s.notifying {
+		s.notifying = true
+		s.done.Go(func() { s.notifyAll(ctx) })
+	}
+}
+
+func (s *Store) notifyAll(ctx context.Context) {
+	for replicas := s.toWake(); len(replicas) > 0; replicas = s.toWake() {
+		stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+		err := s.db.notify(stepCtx, replicas)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			logger().Debug("notify", "error", err)
+		}
+	}
+}
+
+// toWake returns whom to wake next, and notes it if that is nobody.
+func (s *Store) toWake() []int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	replicas := slices.Collect(maps.Keys(s.asleep))
+	clear(s.asleep)
+	s.notifying = len(replicas) > 0
+	return replicas
+}
+
+// save stores the state of the machine beside everything else, and is called
+// again if it fails.
+func (s *Store) save() {
+	if s.saving {
+		return
+	}
+	seq := s.machine.seq
+	data, err := s.machine.save()
+	if err != nil {
+		logger().Error("save the state of leases", "error", err)
+		return
+	}
+	s.saving = true
+	s.done.Go(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+		defer cancel()
+		err := s.db.save(ctx, seq, data)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.saving = false
+		if err != nil {
+			logger().Warn("save the state of leases", "error", err)
+		}
+	})
+}
