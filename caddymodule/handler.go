@@ -226,6 +226,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	who, ok := h.directory.identify(format.Credential(r.Header, r.URL.Query()), repl)
 	if !ok {
+		leaveUnread(w, r)
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		op.WriteRefusal(w, format.UnknownCaller())
 		return nil

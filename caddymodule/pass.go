@@ -19,6 +19,7 @@ func pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error 
 	if err := next.ServeHTTP(n, r); err != nil || n.answered {
 		return err
 	}
+	leaveUnread(w, r)
 	var op *format.Operation
 	if allow := format.Allow(r.URL.Path); allow != "" {
 		w.Header().Set("Allow", allow)
@@ -64,3 +65,17 @@ func (n *noting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	n.answered = true
 	return http.NewResponseController(n.ResponseWriterWrapper).Hijack()
 }
+
+// leaveUnread lets a refusal be sent before the body of the request, where
+// that is large or not on its way yet: net/http would first read a part of it,
+// and wait for that. On HTTP/2 it does not.
+func leaveUnread(w http.ResponseWriter, r *http.Request) {
+	large := r.ContentLength < 0 || r.ContentLength > maxDiscarded
+	if r.ProtoMajor == 1 && (large || r.Header.Get("Expect") != "") {
+		w.Header().Set("Connection", "close")
+	}
+}
+
+// maxDiscarded is how large a body is read to its end for the sake of its
+// connection.
+const maxDiscarded = 64 << 10

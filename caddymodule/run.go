@@ -104,14 +104,17 @@ type runKey struct{}
 func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.Refusal {
 	refuse := func(f format.Refusal) *format.Refusal { return &f }
 	if in.ContentLength > r.h.MaxBody {
+		leaveUnread(w, in)
 		return refuse(format.TooLarge(r.h.MaxBody))
 	}
 	if e := in.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
+		leaveUnread(w, in)
 		return refuse(format.UnknownEncoding())
 	}
 	var err error
 	r.body, err = io.ReadAll(http.MaxBytesReader(w, in.Body, r.h.MaxBody))
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		leaveUnread(w, in)
 		return refuse(format.TooLarge(r.h.MaxBody))
 	}
 	if err != nil {
