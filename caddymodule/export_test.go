@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -79,4 +81,12 @@ func Counted() map[string]int64 {
 		maps.Copy(counts, s.facts.scopes)
 	}
 	return counts
+}
+
+// HoldBeginnings bounds for one test how long the beginning of an answer is
+// held back.
+func HoldBeginnings(t *testing.T, most time.Duration) {
+	before := beginnings
+	beginnings.MaxWait = most
+	t.Cleanup(func() { beginnings = before })
 }

@@ -43,6 +43,7 @@ type setup struct {
 type site struct {
 	t          *testing.T
 	url, admin string
+	port       int
 	logFile    string
 	began      time.Time
 	client     *http.Client
@@ -58,7 +59,7 @@ func serve(t *testing.T, s setup) *site {
 	port, adminPort := freePort(t), freePort(t)
 	transport := &http.Transport{DisableCompression: true}
 	st := &site{
-		t: t, began: time.Now(), url: fmt.Sprintf("http://127.0.0.1:%d", port), admin: fmt.Sprintf("http://127.0.0.1:%d", adminPort),
+		t: t, began: time.Now(), port: port, url: fmt.Sprintf("http://127.0.0.1:%d", port), admin: fmt.Sprintf("http://127.0.0.1:%d", adminPort),
 		logFile: filepath.Join(t.TempDir(), "log.json"), client: &http.Client{Transport: transport},
 	}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -87,7 +88,7 @@ func (st *site) load(s setup) error {
 	storage file_system %s
 	%s
 }
-%s {
+http://:%d {
 	bind 127.0.0.1
 	log
 	%s
@@ -95,7 +96,7 @@ func (st *site) load(s setup) error {
 		%s
 	}
 }
-`, strings.TrimPrefix(st.admin, "http://"), st.logFile, filepath.Dir(st.logFile), s.global, st.url, s.site, s.usher)
+`, strings.TrimPrefix(st.admin, "http://"), st.logFile, filepath.Dir(st.logFile), s.global, st.port, s.site, s.usher)
 	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
 	if err != nil {
 		return err
