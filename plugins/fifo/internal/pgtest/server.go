@@ -85,10 +85,18 @@ func (s *server) run(command *exec.Cmd) error {
 		if err := command.Process.Signal(syscall.SIGQUIT); err != nil {
 			return err
 		}
-		_ = <-ended // says that it was ended
+		if err := <-ended; !isExit(err) {
+			return err
+		}
 		return nil
 	}
 	return nil
+}
+
+// isExit reports whether a process has ended, in whatever way.
+func isExit(err error) bool {
+	_, ok := errors.AsType[*exec.ExitError](err)
+	return ok
 }
 
 func (s *server) stop() error { return errors.Join(s.stopIt(), os.RemoveAll(s.folder)) }

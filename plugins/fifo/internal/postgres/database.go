@@ -129,6 +129,9 @@ const (
 	lease = 12 * time.Second
 	// renewEvery is less than what step lets pass before it renews a lease.
 	renewEvery = lease / 4
+	// holdFor is longer than a replica takes to notice that the log has lost its
+	// end, and to tell what it runs.
+	holdFor = 2 * renewEvery
 	// keep is how long entries are kept that replicas may not have read yet.
 	keep = 3 * lease
 	// stepTimeout is how long one statement may take.

@@ -23,8 +23,11 @@ func (s *Store) Listening() bool {
 	return s.listening
 }
 
-// Lease is how long a replica is believed to live.
-const Lease = lease
+// The times that tests wait for.
+const (
+	Lease   = lease
+	HoldFor = holdFor
+)
 
 // RulesVersion is the number of the rules.
 const RulesVersion = rulesVersion

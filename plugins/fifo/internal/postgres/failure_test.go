@@ -244,6 +244,24 @@ func TestReplicasSurviveAnAbsentDatabase(t *testing.T) {
 	release(t, <-waits)
 }
 
+// A database that has lost the end of the log, as a standby may that takes over,
+// learns from the replicas what runs before it lets anybody start.
+func TestLogThatLostItsEnd(t *testing.T) {
+	t.Parallel()
+	schema := pgtest.Schema()
+	a, b := open(t, schema), open(t, schema)
+	lease := admit(t, a, ask("a1", 1))
+	waits := line(t, b, ask("b1", 1))
+	if _, err := connect(t).Exec(t.Context(), "DELETE FROM "+schema+".entry"); err != nil {
+		t.Fatal(err)
+	}
+	isWaiting(t, waits, 2*postgres.HoldFor)
+	release(t, lease)
+	release(t, <-waits)
+	release(t, admit(t, a, ask("a2", 2)))
+	agree(t, []*postgres.Store{a, b})
+}
+
 // A process that is started again takes over what its host still runs, although
 // the store believes that the old one lives.
 func TestRestoreTakesOver(t *testing.T) {

@@ -22,6 +22,7 @@ const rulesVersion = 1
 type machine struct {
 	seq    int64
 	at     time.Time // of the last entry
+	last   *entry    // without its commands, or nil if it was not read
 	queue  *queue.Queue
 	owners map[*queue.Ticket]int64 // the replica of each ticket
 	unread int                     // bytes of entries since a state was to be saved
@@ -65,6 +66,7 @@ func (m *machine) apply(e entry) (results []result, granted []*queue.Ticket, err
 		}
 	}
 	m.seq, m.at = e.Seq, time.UnixMicro(e.At)
+	m.last = &entry{Seq: e.Seq, At: e.At, Replica: e.Replica, Op: e.Op}
 	m.unread += len(e.Commands)
 	granted = slices.Clone(m.queue.Tick(m.at))
 	for _, id := range e.Gone {
@@ -77,6 +79,17 @@ func (m *machine) apply(e entry) (results []result, granted []*queue.Ticket, err
 		granted = append(granted, more...)
 	}
 	return results, granted, nil
+}
+
+// fresh returns those of entries that m has not applied, and whether the log that
+// they are of is the one that has led to m.
+func (m *machine) fresh(entries []entry) ([]entry, bool) {
+	if len(entries) == 0 || entries[0].Seq != m.seq {
+		return entries, m.last == nil
+	}
+	e := entries[0]
+	same := m.last == nil || m.last.At == e.At && m.last.Replica == e.Replica && m.last.Op == e.Op
+	return entries[1:], same
 }
 
 // bury ends all tickets of a replica, first those who wait, so that none of them

@@ -33,6 +33,9 @@ func (s *Store) take(op int64) (*batch, error) {
 	defer s.mu.Unlock()
 	b := &batch{}
 	n := min(len(s.pending), maxBatch)
+	if time.Now().Before(s.holdUntil) {
+		n = min(n, s.runs())
+	}
 	for _, r := range s.pending[:n] {
 		if r.call != nil && r.call.state == over && !r.call.sent {
 			continue // has left before anybody knew of it
@@ -58,6 +61,16 @@ func (s *Store) take(op int64) (*batch, error) {
 	var err error
 	b.commands, err = json.Marshal(commands)
 	return b, err
+}
+
+// runs returns how many commands at the beginning of the pending ones say what
+// runs.
+func (s *Store) runs() int {
+	i := slices.IndexFunc(s.pending, func(r request) bool { return r.Run == nil })
+	if i < 0 {
+		return len(s.pending)
+	}
+	return i
 }
 
 // record returns a copy of the record that r brings, or nil.
@@ -90,6 +103,11 @@ func (s *Store) placeOf(c *call, b *batch) int64 {
 func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	entries, same := s.machine.fresh(entries)
+	if !same {
+		s.holdUntil = time.Now().Add(holdFor)
+		return nil, errLost
+	}
 	others := make(map[int64]bool)
 	seen := b.op == 0
 	for _, e := range entries {

@@ -32,6 +32,10 @@ type Store struct {
 	away    bool // the store is out of reach, or closed
 	closed  bool
 
+	// Until then nobody is admitted: the database has lost the end of the log, and
+	// other replicas may not have told yet what they run.
+	holdUntil time.Time
+
 	listening bool
 	toldAt    time.Time // when positions were looked at last
 	saving    bool

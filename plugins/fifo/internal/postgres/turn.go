@@ -72,25 +72,25 @@ func (l *loop) turn(ctx context.Context) error {
 		}
 		return err
 	}
+	before := l.machine.seq
 	wake, err := l.read(entries, l.batch)
 	if err != nil {
 		l.lose()
 		return err
 	}
 	l.batch = nil
-	l.setClock(entries)
+	if l.machine.seq > before {
+		l.setClock()
+	}
 	l.notify(ctx, wake)
 	return nil
 }
 
 // setClock looks at the database's clock. The entries of others may have been
 // read long after they were made.
-func (l *loop) setClock(entries []entry) {
-	if len(entries) == 0 {
-		return
-	}
+func (l *loop) setClock() {
 	offset := time.Until(l.machine.at)
-	if offset > l.offset || entries[len(entries)-1].Replica == l.id {
+	if offset > l.offset || l.machine.last.Replica == l.id {
 		l.offset = offset
 	}
 }
@@ -209,7 +209,7 @@ func (l *loop) note(began time.Time, err error) {
 func (l *loop) more() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.pending) > 0 || l.machine == nil
+	return len(l.pending) > 0 && !time.Now().Before(l.holdUntil) || l.machine == nil
 }
 
 // The pauses between turns that nobody asked for.
@@ -227,8 +227,11 @@ func (l *loop) pause() time.Duration {
 		return jitter(min(retryMost, retryFirst<<min(l.tries-1, 10)))
 	}
 	l.mu.Lock()
-	waits, listening := l.waiting > 0, l.listening
+	waits, listening, held := l.waiting > 0, l.listening, time.Until(l.holdUntil)
 	l.mu.Unlock()
+	if held > 0 {
+		return min(held, pollEvery)
+	}
 	switch {
 	case !waits:
 		return renewEvery

@@ -55,8 +55,9 @@ CREATE FUNCTION $schema.drop_lapsed(also bigint, but bigint) RETURNS bigint[] LA
 $$;
 
 -- step is all that a replica does while it lives: it appends its commands,
--- renews its lease and reads what is new since after. It is the whole
--- transaction. It enters only if there is something to write.
+-- renews its lease and reads what is new since after, and, without its commands,
+-- the entry after itself, by which it sees that the log is the one that it knows.
+-- It is the whole transaction. It enters only if there is something to write.
 --
 -- The same op is appended once, however often it is tried, in whatever order its
 -- tries arrive: a replica has seen its own op before it uses the next one.
@@ -88,7 +89,9 @@ BEGIN
             PERFORM $schema.append(me, 0, lapsed, '');
         END IF;
     END IF;
-    RETURN QUERY SELECT e.* FROM $schema.entry e WHERE e.seq > after ORDER BY e.seq;
+    RETURN QUERY
+        SELECT e.seq, e.at, e.replica, e.op, e.gone, CASE WHEN e.seq > after THEN e.commands ELSE '' END
+        FROM $schema.entry e WHERE e.seq >= after ORDER BY e.seq;
 END $$;
 
 -- join makes a new replica, which takes the place of old, and returns the state
@@ -130,12 +133,14 @@ BEGIN
 END $$;
 
 -- save stores a later state, and forgets the entries before it that every
--- replica which still has a lease has read. It locks the row of the snapshot.
+-- replica which still has a lease has read, but for the last one that a replica
+-- may have read. It locks the row of the snapshot.
 CREATE FUNCTION $schema.save(my_rules integer, my_seq bigint, my_state bytea, keep interval) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE $schema.snapshot s SET seq = my_seq, state = my_state WHERE s.rules = my_rules AND s.seq < my_seq;
     IF FOUND THEN
-        DELETE FROM $schema.entry e
-        WHERE e.seq < my_seq AND e.at < (extract(epoch FROM clock_timestamp() - keep) * 1000000)::bigint;
+        DELETE FROM $schema.entry e WHERE e.seq < (
+            SELECT max(o.seq) FROM $schema.entry o
+            WHERE o.seq <= my_seq AND o.at < (extract(epoch FROM clock_timestamp() - keep) * 1000000)::bigint);
     END IF;
 END $$;
