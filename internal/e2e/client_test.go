@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"strings"
@@ -90,9 +91,7 @@ func (c *client) chat(ctx context.Context, a ask) (got answer) {
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
-	for name, values := range a.header {
-		req.Header[name] = values
-	}
+	maps.Copy(req.Header, a.header)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return answer{err: err}
