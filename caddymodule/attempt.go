@@ -54,7 +54,8 @@ func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	body := a.r.facts.Splice(a.r.body, a.candidate.Model)
 	req := out.Clone(a.ctx)
 	req.URL.Scheme, req.URL.Host = p.url.Scheme, p.url.Host
-	req.URL.Path, req.URL.RawPath = joinPath(p.url.Path, out.URL.Path), joinPath(p.url.EscapedPath(), out.URL.EscapedPath())
+	path, escaped := a.r.op.SplicePath(out.URL, a.candidate.Model)
+	req.URL.Path, req.URL.RawPath = joinPath(p.url.Path, path), joinPath(p.url.EscapedPath(), escaped)
 	req.Host, req.RequestURI = p.url.Host, ""
 	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
 	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
@@ -97,6 +98,9 @@ func (a *attempt) open(resp *http.Response) policy.Disposition {
 	a.sawContent()
 	if o.Err != nil {
 		return a.blame(o.Err)
+	}
+	if o.Cause == commit.ErrorEvent {
+		a.until = o.Meter.Err().Until(time.Now())
 	}
 	return o.Disposition
 }

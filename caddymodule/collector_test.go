@@ -94,6 +94,18 @@ func (c *collector) trace(id string) trace {
 	return found
 }
 
+// ofRequest returns the span of a request by its ID, or nil.
+func (c *collector) ofRequest(id string) *span {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.spans {
+		if s.attr("usher.request.id") == id {
+			return s
+		}
+	}
+	return nil
+}
+
 // await returns the spans of a trace when it has as many of each name as want
 // says, which is like "usher.admit 1".
 func (c *collector) await(t *testing.T, id string, want ...string) trace {
@@ -159,7 +171,7 @@ func (s *span) events() []string {
 	return out
 }
 
-// below reports whether s is a child of parent and within its time.
+// below reports whether s is a child of parent.
 func (s *span) below(parent *span) bool {
 	return string(s.GetParentSpanId()) == string(parent.GetSpanId())
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
+
+	"github.com/usherproxy/usher/internal/format"
 )
 
 // Provider is an AI service: one base URL, reached with one or more keys.
@@ -79,19 +81,15 @@ type Key struct {
 	Models []string `json:"models,omitempty"`
 }
 
-const (
-	formatOpenAI = "openai"
-
-	// secretNone in place of a secret means that no credential is sent.
-	secretNone = "none"
-)
+// secretNone in place of a secret means that no credential is sent.
+const secretNone = "none"
 
 // formats are the API shapes that a provider may speak.
-var formats = []string{formatOpenAI}
+var formats = format.Formats()
 
 func (p *Provider) setDefaults() {
 	if p.Format == "" {
-		p.Format = formatOpenAI
+		p.Format = format.OpenAI
 	}
 }
 

@@ -53,14 +53,17 @@ type Handler struct {
 	chain     *chain
 	observers map[*pluginhost.Plugin][]string
 	directory *directory
-	models    map[string]*model
-	listing   []format.Model
+	models    map[modelKey]*model
+	listings  map[string][]format.Model // by the name of the format
 	providers map[string]*provider
 	proxy     *httputil.ReverseProxy
 	ready     chan struct{} // closed when the policies are configured
 }
 
-// A model is a public model.
+// A modelKey names a public model, as it is served in a format.
+type modelKey struct{ format, name string }
+
+// A model is a public model in a format: what its candidates speak.
 type model struct {
 	catalog *host.Catalog
 }
@@ -175,18 +178,36 @@ func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
 
 func (h *Handler) provisionModels() error {
 	all := h.catalog()
-	h.models = make(map[string]*model)
+	h.models = make(map[modelKey]*model)
+	h.listings = make(map[string][]format.Model)
 	for i := range h.Models {
 		name := h.Models[i].Name
 		candidates, _ := all.of(name)
-		catalog, err := host.NewCatalog(candidates)
-		if err != nil {
-			return h.Source.locate(fmt.Sprintf("/models/%d", i), fmt.Errorf("model %s: %w", name, err))
+		for _, spoken := range format.Formats() {
+			speaking := h.speaking(spoken, candidates)
+			if len(speaking) == 0 {
+				continue
+			}
+			catalog, err := host.NewCatalog(speaking)
+			if err != nil {
+				return h.Source.locate(fmt.Sprintf("/models/%d", i), fmt.Errorf("model %s: %w", name, err))
+			}
+			h.models[modelKey{spoken, name}] = &model{catalog: catalog}
+			h.listings[spoken] = append(h.listings[spoken], format.Model{ID: name, OwnedBy: "usher"})
 		}
-		h.models[name] = &model{catalog: catalog}
-		h.listing = append(h.listing, format.Model{ID: name, OwnedBy: "usher"})
 	}
 	return nil
+}
+
+// speaking returns the candidates whose provider speaks the format.
+func (h *Handler) speaking(spoken string, candidates []policy.Candidate) []policy.Candidate {
+	var speaking []policy.Candidate
+	for _, c := range candidates {
+		if h.providers[c.Provider].Format == spoken {
+			speaking = append(speaking, c)
+		}
+	}
+	return speaking
 }
 
 // start configures the policies.
@@ -215,7 +236,7 @@ const readyTimeout = 10 * time.Second
 
 // ServeHTTP schedules AI requests, and passes others on.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
-	op, ok := format.Match(r.Method, r.URL.Path)
+	op, ok := format.Find(r)
 	if !ok {
 		return pass(w, r, next)
 	}
@@ -233,7 +254,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	switch op.Kind {
 	case format.ListModels:
-		format.WriteModels(w, h.listing)
+		op.WriteModels(w, h.listings[op.Format])
 	case format.GetModel:
 		h.writeModel(w, op, op.Model(r.URL.Path))
 	default:
@@ -265,11 +286,11 @@ func (h *Handler) awaitPolicies(ctx context.Context) bool {
 }
 
 func (h *Handler) writeModel(w http.ResponseWriter, op *format.Operation, name string) {
-	if _, ok := h.models[name]; !ok {
+	if _, ok := h.models[modelKey{op.Format, name}]; !ok {
 		op.WriteRefusal(w, format.UnknownModel(name))
 		return
 	}
-	format.WriteModel(w, format.Model{ID: name, OwnedBy: "usher"})
+	op.WriteModel(w, format.Model{ID: name, OwnedBy: "usher"})
 }
 
 // joinPath returns the path of a request at a provider whose URL has the path

@@ -29,6 +29,7 @@ var odd = map[string]sdk.Policies{
 	"doorman":   {Admission: admitter(admitFirst)},
 	"rejecting": {Admission: admitter(reject)},
 	"dawdling":  {Admission: admitter(dawdle)},
+	"moving":    {Admission: admitter(move)},
 }
 
 // plugins is the global option that declares odd policies under their names.
@@ -143,4 +144,13 @@ func dawdle(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error)
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+// move lets everybody wait in a line of three that moves.
+func move(_ context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	for position := 3; position > 0; position-- {
+		req.Waiting(position)
+		time.Sleep(100 * time.Millisecond) // so that each is seen
+	}
+	return policy.LeaseFunc(func(context.Context, policy.Outcome) error { return nil }), nil
 }

@@ -21,7 +21,7 @@ func pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error 
 	}
 	leaveUnread(w, r)
 	var op *format.Operation
-	if allow := format.Allow(r.URL.Path); allow != "" {
+	if allow := format.Methods(r.URL.Path); allow != "" {
 		w.Header().Set("Allow", allow)
 		op.WriteRefusal(w, format.WrongMethod())
 		return nil

@@ -120,12 +120,12 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 	if err != nil {
 		return refuse(format.Unreadable())
 	}
-	r.facts, err = r.op.Scan(r.body)
+	r.facts, err = r.op.Scan(in.URL.Path, r.body)
 	if bad, ok := errors.AsType[*format.BadRequest](err); ok {
 		return refuse(bad.Refusal())
 	}
 	r.record.Model, r.record.Stream = r.facts.Model, r.facts.Stream
-	m, ok := r.h.models[r.facts.Model]
+	m, ok := r.h.models[modelKey{r.op.Format, r.facts.Model}]
 	if !ok {
 		return refuse(format.UnknownModel(r.facts.Model))
 	}

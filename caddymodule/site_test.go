@@ -106,6 +106,8 @@ http://:%d {
 			st.t.Errorf("unexpected warning: %s", w)
 		}
 	}
+	// A server that ends may close a connection while a request is sent on it.
+	defer st.client.CloseIdleConnections()
 	return caddy.Load(config, true)
 }
 

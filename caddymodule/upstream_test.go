@@ -74,17 +74,6 @@ func (u *upstream) expect(t *testing.T, n int) []*hit {
 	return hits
 }
 
-// awaits waits until n requests have come.
-func (u *upstream) awaits(t *testing.T, n int) {
-	t.Helper()
-	eventually(t, func() error {
-		if got := len(u.seen()); got != n {
-			return fmt.Errorf("upstream %s got %d requests, want %d", u.name, got, n)
-		}
-		return nil
-	})
-}
-
 // provider is the block of u in a Caddyfile, with the key k1 and more lines.
 func (u *upstream) provider(more ...string) string { return u.providerOf(key(1), more...) }
 
