@@ -13,8 +13,9 @@ type Provider struct {
 	// The name under which models refer to the provider.
 	Name string `json:"name"`
 
-	// The API shape that the provider speaks. Default, and for now the only
-	// one: `openai`.
+	// The API shape that the provider speaks: `openai`, `anthropic` or
+	// `gemini`. It serves the callers who speak the same; nothing is
+	// translated. Default: `openai`.
 	Format string `json:"format,omitempty"`
 
 	// Where the provider is: `http` or `https`, a host, and optionally a path

@@ -14,11 +14,11 @@ func Example() {
 	op, _ := format.Find(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 
 	body := []byte(`{"model": "fast", "stream": true, "messages": []}`)
-	b, err := op.ScanRequest("/v1/chat/completions", body)
+	b, err := op.Scan("/v1/chat/completions", body)
 	fmt.Println(op.Name, b.Model, b.Stream, err)
 	fmt.Printf("%s\n", b.Splice(body, "gpt-4o-mini"))
 
-	_, err = op.ScanRequest("/v1/chat/completions", []byte(`{"messages": []}`))
+	_, err = op.Scan("/v1/chat/completions", []byte(`{"messages": []}`))
 	fmt.Println(err)
 	// Output:
 	// chat fast true <nil>

@@ -24,12 +24,6 @@ func (op *Operation) WriteModel(w http.ResponseWriter, m Model) {
 	writeJSON(w, http.StatusOK, op.shape().model(m))
 }
 
-// WriteModels answers a [ListModels] operation of OpenAI's.
-func WriteModels(w http.ResponseWriter, models []Model) { (*Operation)(nil).WriteModels(w, models) }
-
-// WriteModel answers a [GetModel] operation of OpenAI's.
-func WriteModel(w http.ResponseWriter, m Model) { (*Operation)(nil).WriteModel(w, m) }
-
 // each returns the models in a format's words.
 func each[T any](models []Model, words func(Model) T) []T {
 	entries := make([]T, 0, len(models))

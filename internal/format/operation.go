@@ -121,13 +121,6 @@ func Find(r *http.Request) (*Operation, bool) {
 	return found, found != nil
 }
 
-// Match returns OpenAI's operation of a request with the given method and URL
-// path, with escapes in the path decoded.
-func Match(method, path string) (*Operation, bool) {
-	op := openAI.find(method, path)
-	return op, op != nil
-}
-
 // find returns the operation of a request, or nil.
 func (d *dialect) find(method, path string) *Operation {
 	for i := range d.operations {
@@ -140,13 +133,7 @@ func (d *dialect) find(method, path string) *Operation {
 
 // Methods returns the methods that the path has operations for, as the value
 // of an Allow header, or the empty string if the path is unknown.
-func Methods(path string) string { return methods(path, dialects...) }
-
-// Allow returns the methods that the path has operations of OpenAI for, as the
-// value of an Allow header, or the empty string if the path is unknown.
-func Allow(path string) string { return methods(path, openAI) }
-
-func methods(path string, dialects ...*dialect) string {
+func Methods(path string) string {
 	var methods []string
 	for _, d := range dialects {
 		for i := range d.operations {

@@ -85,7 +85,7 @@ func TestTheModelIsFoundWhereTheFormatHasIt(t *testing.T) {
 		op, u := target(t, http.MethodPost, c.target)
 		got, stream := none, false
 		if op != nil {
-			b, err := op.ScanRequest(u.Path, []byte(c.body))
+			b, err := op.Scan(u.Path, []byte(c.body))
 			got, stream = b.Model, b.Stream
 			if _, ok := errors.AsType[*format.BadRequest](err); ok {
 				got, stream = bad, false
@@ -143,7 +143,7 @@ func TestSpliceChangesEveryModelOfTheBody(t *testing.T) {
 	} {
 		op, u := target(t, http.MethodPost, c[0])
 		body := []byte(c[1])
-		b, err := op.ScanRequest(u.Path, body)
+		b, err := op.Scan(u.Path, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -172,14 +172,14 @@ func TestScanReadsLimitsAndSessionsOfEveryFormat(t *testing.T) {
 		{"/v1beta/models/m:embedContent", `{"generationConfig":{"maxOutputTokens":64}}`, 0, false},
 	} {
 		op, u := target(t, http.MethodPost, c.target)
-		b, err := op.ScanRequest(u.Path, []byte(c.body))
+		b, err := op.Scan(u.Path, []byte(c.body))
 		if err != nil || b.MaxOutputTokens != c.max || (b.Affinity != "") != c.session || b.InputTokens == 0 {
 			t.Errorf("%s %s: %+v, %v; want a limit of %d, a session %v", c.target, c.body, b, err, c.max, c.session)
 		}
 	}
 	for _, path := range []string{"/v1/messages/count_tokens", "/v1/models/m:countTokens"} {
 		op, u := target(t, http.MethodPost, path)
-		if b, err := op.ScanRequest(u.Path, []byte(`{"model":"m","max_tokens":5}`)); err != nil || b.InputTokens != 0 || b.MaxOutputTokens != 0 {
+		if b, err := op.Scan(u.Path, []byte(`{"model":"m","max_tokens":5}`)); err != nil || b.InputTokens != 0 || b.MaxOutputTokens != 0 {
 			t.Errorf("%s uses %+v, %v; want no tokens", path, b, err)
 		}
 	}
@@ -200,7 +200,7 @@ func FuzzSplicePath(f *testing.F) {
 		if !ok {
 			return
 		}
-		b, err := op.ScanRequest(u.Path, []byte(body))
+		b, err := op.Scan(u.Path, []byte(body))
 		if err != nil {
 			return
 		}
@@ -216,7 +216,7 @@ func FuzzSplicePath(f *testing.F) {
 		if model == "" || !utf8.ValidString(model) || op.Format != format.Gemini {
 			return
 		}
-		again, err := op.ScanRequest(path, spliced)
+		again, err := op.Scan(path, spliced)
 		if op.Model(path) == model && err != nil && len(model) < format.MaxModel {
 			var bad *format.BadRequest
 			if errors.As(err, &bad) && strings.Contains(bad.Message, "not that of the path") {

@@ -68,14 +68,10 @@ type BadRequest struct {
 // Error returns the message.
 func (e *BadRequest) Error() string { return e.Message }
 
-// Scan reads a request of op, which must be an [Inference], whose path names no
-// model.
-func (op *Operation) Scan(body []byte) (Body, error) { return op.ScanRequest("", body) }
-
-// ScanRequest reads a request of op, which must be an [Inference]. The path is
+// Scan reads a request of op, which must be an [Inference]. The path is
 // that of its URL, with escapes decoded. The error is a [*BadRequest]. It
 // decodes nothing but the members that it needs.
-func (op *Operation) ScanRequest(path string, body []byte) (Body, error) {
+func (op *Operation) Scan(path string, body []byte) (Body, error) {
 	if !json.Valid(body) { // gjson's own check has no limit of depth: it can exhaust the stack
 		return Body{}, &BadRequest{Message: "the request body is not valid JSON"}
 	}

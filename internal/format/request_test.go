@@ -45,7 +45,7 @@ func TestScanReadsWhatMatters(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := operation(t, "POST", c.path).ScanRequest(c.path, []byte(c.body))
+			got, err := operation(t, "POST", c.path).Scan(c.path, []byte(c.body))
 			if err != nil {
 				t.Fatalf("Scan(%s): %v", c.body, err)
 			}
@@ -86,7 +86,7 @@ func TestScanRefusesWhatHasNoModel(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := operation(t, "POST", "/v1/chat/completions").ScanRequest(chatPath, []byte(c.body))
+			_, err := operation(t, "POST", "/v1/chat/completions").Scan(chatPath, []byte(c.body))
 			var bad *format.BadRequest
 			if !errors.As(err, &bad) {
 				t.Fatalf("Scan = %v, want a *BadRequest", err)
@@ -102,7 +102,7 @@ func TestAffinityStandsForTheSession(t *testing.T) {
 	t.Parallel()
 	scan := func(path, members string) string {
 		t.Helper()
-		b, err := operation(t, "POST", path).ScanRequest(path, []byte(`{"model":"m",`+members+`}`))
+		b, err := operation(t, "POST", path).Scan(path, []byte(`{"model":"m",`+members+`}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +152,7 @@ func TestInputTokensAreEstimated(t *testing.T) {
 		"other data counts as it is":  {`{"model":"m","x":"data:application/pdf;base64,` + strings.Repeat("QUJD", 300) + `"}`, 400, 420},
 		"a remote image counts as is": {`{"model":"m","x":"https://example.com/data:image/png"}`, 15, 25},
 	} {
-		b, err := operation(t, "POST", "/v1/chat/completions").ScanRequest(chatPath, []byte(c.body))
+		b, err := operation(t, "POST", "/v1/chat/completions").Scan(chatPath, []byte(c.body))
 		if err != nil || b.InputTokens < c.from || b.InputTokens > c.to {
 			t.Errorf("%s: InputTokens = %d (%v), want %d to %d", name, b.InputTokens, err, c.from, c.to)
 		}
@@ -170,7 +170,7 @@ func TestSpliceChangesOnlyTheModel(t *testing.T) {
 		{`"a"`, "", `""`},
 	} {
 		body := []byte(before + c[0] + after)
-		b, err := operation(t, "POST", "/v1/chat/completions").ScanRequest(chatPath, body)
+		b, err := operation(t, "POST", "/v1/chat/completions").Scan(chatPath, body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +194,7 @@ func FuzzScanSplice(f *testing.F) {
 	f.Add(`{"model":"a","MODEL":"b"}`, "c")
 	f.Fuzz(func(t *testing.T, text, model string) {
 		body := []byte(text)
-		b, err := operation(t, "POST", "/v1/chat/completions").ScanRequest(chatPath, body)
+		b, err := operation(t, "POST", "/v1/chat/completions").Scan(chatPath, body)
 		if err != nil {
 			var bad *format.BadRequest
 			if !errors.As(err, &bad) {
@@ -247,7 +247,7 @@ func BenchmarkScan(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := op.ScanRequest("", body); err != nil {
+				if _, err := op.Scan("", body); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -259,7 +259,7 @@ func BenchmarkSplice(b *testing.B) {
 	for name, size := range map[string]int{"1KiB": 1 << 10, "1MiB": 1 << 20} {
 		b.Run(name, func(b *testing.B) {
 			body := chatBody(size)
-			scanned, err := operation(b, "POST", "/v1/chat/completions").ScanRequest(chatPath, body)
+			scanned, err := operation(b, "POST", "/v1/chat/completions").Scan(chatPath, body)
 			if err != nil {
 				b.Fatal(err)
 			}
