@@ -54,12 +54,8 @@ func start() (*server, error) {
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
 	}
-	fsync := "off"
-	if os.Getenv("USHER_TEST_FSYNC") != "" {
-		fsync = "on"
-	}
 	command := exec.Command(filepath.Join(bin, "postgres"), "-D", data, "-p", strconv.Itoa(s.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync="+fsync, "-c", "max_connections=400")
+		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=", "-c", "fsync=off", "-c", "max_connections=400")
 	command.Dir, command.SysProcAttr = s.folder, attr
 	if err := s.run(command); err != nil {
 		return nil, err
