@@ -296,24 +296,25 @@ func TestB91SecretsAreNowhereToBeSeen(t *testing.T) {
 	})
 	trace := newTraceID()
 	r := st.ask(chatBody, http.StatusServiceUnavailable, header("X-Goog-Api-Key", secret3), inTrace(trace))
-	shown := fmt.Sprint(r.Header, r.body)
+	var shown strings.Builder
+	shown.WriteString(fmt.Sprint(r.Header, r.body))
 	if r, err := st.send(http.MethodPost, chatPath+"?key="+secret3, `{"model":"c"}`, inTrace(trace)); err == nil {
 		t.Errorf("an answer that was cut looks whole: %s", r.body)
 	}
 	st.await(0, 0)
-	shown += string(st.adminGet("/usher/decisions", http.StatusOK)) + string(st.adminGet("/config/", http.StatusOK))
+	shown.WriteString(string(st.adminGet("/usher/decisions", http.StatusOK)) + string(st.adminGet("/config/", http.StatusOK)))
 	for _, s := range spans.await(t, trace, "handler 2", "usher.select 2", "usher.admit 3", "keys select 2",
 		"fifo admit 3", "fifo release 3", "chat m 2", "chat c 1") {
-		shown += s.Span.String()
+		shown.WriteString(s.Span.String())
 	}
 	for line := range strings.Lines(st.log()) {
 		if !strings.Contains(line, "http.log.access") { // which shows headers and queries as Caddy is told to
-			shown += line
+			shown.WriteString(line)
 		}
 	}
 	for _, s := range []string{secret1, secret2, secret3} {
-		if i := strings.Index(shown, s); i >= 0 {
-			t.Errorf("%s is shown: ...%s", s, shown[max(0, i-200):i+len(s)])
+		if i := strings.Index(shown.String(), s); i >= 0 {
+			t.Errorf("%s is shown: ...%s", s, shown.String()[max(0, i-200):i+len(s)])
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,11 +40,11 @@ func plugins(t *testing.T, lines string, names ...string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := ""
+	var text strings.Builder
 	for _, name := range names {
-		text += fmt.Sprintf("plugin %s %s %s %s {\n%s\n}\n", name, path, oddCommand, name, lines)
+		text.WriteString(fmt.Sprintf("plugin %s %s %s %s {\n%s\n}\n", name, path, oddCommand, name, lines))
 	}
-	return "usher {\n" + text + "}\n"
+	return "usher {\n" + text.String() + "}\n"
 }
 
 func serveOdd(name string) {

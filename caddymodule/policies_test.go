@@ -32,14 +32,14 @@ func TestPolicyThatFailsClosesOrOpensTheSite(t *testing.T) {
 						t.Errorf("X-Usher-Reason %q, want plugin_unavailable", r.Header.Get("X-Usher-Reason"))
 					}
 					d := st.decision(r.id())
-					told := ""
+					var told strings.Builder
 					for _, s := range d.Selections {
-						told += s.Error
+						told.WriteString(s.Error)
 					}
 					for _, a := range d.Admissions {
-						told += a.Error
+						told.WriteString(a.Error)
 					}
-					if told == "" {
+					if told.String() == "" {
 						t.Errorf("decision %+v does not tell the failure", d)
 					}
 				})

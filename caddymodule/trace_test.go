@@ -333,12 +333,13 @@ func TestB136PromptsAreInNoSpan(t *testing.T) {
 	id := newTraceID()
 	r := st.ask(strings.Replace(chatBody, "Hello", marker, 1), http.StatusOK, inTrace(id), header("X-Any", marker))
 	tr := spans.await(t, id, serverSpan+" 1", "usher.select 1", "usher.admit 2", "chat m 2", "keys select 1", "fifo admit 2", "fifo release 2")
-	shown := string(st.adminGet("/usher/decisions/"+r.id(), http.StatusOK))
+	var shown strings.Builder
+	shown.WriteString(string(st.adminGet("/usher/decisions/"+r.id(), http.StatusOK)))
 	for _, s := range tr {
-		shown += s.Span.String()
+		shown.WriteString(s.Span.String())
 	}
-	if strings.Contains(shown, marker) {
-		t.Errorf("the prompt is shown: %s", shown)
+	if strings.Contains(shown.String(), marker) {
+		t.Errorf("the prompt is shown: %s", shown.String())
 	}
 }
 
