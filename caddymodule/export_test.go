@@ -1,14 +1,16 @@
 package caddymodule
 
 import (
+	"context"
 	"encoding/json"
-	"io"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/usherproxy/usher/internal/pluginhost"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -52,10 +54,79 @@ func (m SourceMap) At(pointer string) string { return m.at(pointer) }
 
 // What tests of the pipeline reach.
 
-type Decision = decision
+type (
+	Decision  = decision
+	Decisions = decisions
+	Lifetime  = lifetime
+	Facts     = facts
+)
 
-// Explain prints a decision for people.
-func Explain(out io.Writer, d *Decision) { explain(out, d) }
+func NewFacts() *Facts { return newFacts() }
+
+func (f *facts) Describe(candidates []policy.Candidate, scopes []policy.Scope) ([]policy.Candidate, []policy.Scope) {
+	return f.describe(candidates, scopes)
+}
+
+func (f *facts) Begin(c policy.Candidate, scopes []policy.Scope) func() { return f.begin(c, scopes) }
+func (f *facts) Learn(res policy.AttemptResult)                         { f.learn(res) }
+func (f *facts) Arrive() int64                                          { return f.arrive() }
+
+func (l *lifetime) Enter() bool                                  { return l.enter() }
+func (l *lifetime) Leave()                                       { l.leave() }
+func (l *lifetime) End(ctx context.Context, quiet time.Duration) { l.end(ctx, quiet) }
+
+func (d *decisions) Add(one *Decision)        { d.add(one) }
+func (d *decisions) Last(n int) []*Decision   { return d.last(n) }
+func (d *decisions) Find(id string) *Decision { return d.find(id) }
+
+const KeptDecisions = keptDecisions
+
+// Milliseconds returns d as explain shows it.
+func Milliseconds(d time.Duration) string { return inMilliseconds(d).String() }
+
+var (
+	Explain       = explain
+	FetchDecision = fetchDecision
+	JoinPath      = joinPath
+	Nobody        = nobody
+	Priority      = priority
+)
+
+// Steps returns the round trips for policies that are written as
+// "plugin/policy", each as the names of its policies.
+func Steps(selects []string, admit string) [][]string {
+	plugins := make(map[string]*pluginhost.Plugin)
+	build := func(name string) *use {
+		plugin, _, _ := strings.Cut(name, "/")
+		if plugins[plugin] == nil {
+			plugins[plugin] = new(pluginhost.Plugin)
+		}
+		return &use{name: name, timeout: time.Second, plugin: plugins[plugin]}
+	}
+	var uses []*use
+	for _, name := range selects {
+		uses = append(uses, build(name))
+	}
+	var last *use
+	if admit != "" {
+		last = build(admit)
+	}
+	var out [][]string
+	for _, st := range steps(uses, last) {
+		var names []string
+		for _, u := range st.selects {
+			names = append(names, u.name)
+		}
+		if st.admit != nil {
+			names = append(names, "admit "+st.admit.name)
+		}
+		if st.timeout() != time.Duration(len(names))*time.Second {
+			panic("the time of a step is not that of its policies together")
+		}
+		out = append(out, names)
+	}
+	return out
+}
 
 // InUse reports whether anything is held for a configuration.
 func InUse() bool {

@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 
 // runTests also checks that nothing is left when Caddy has stopped.
 func runTests(m *testing.M) int {
+	time.Local = time.UTC // which explain shows
 	spans = newCollector()
 	for name, value := range spans.environment() {
 		if err := os.Setenv(name, value); err != nil {
