@@ -76,7 +76,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		if err == nil {
 			a.plugins[pl.Name], err = a.acquire(ctx, pluginhost.Spec{
 				Name: pl.Name, Path: pl.Path, Args: pl.Args, Env: env,
-				StartTimeout: time.Duration(pl.StartTimeout), HostVersion: version(),
+				StartTimeout: time.Duration(pl.StartTimeout), HostVersion: Version(),
 			})
 		}
 		if err != nil {
@@ -140,7 +140,7 @@ func (a *App) plugin(ctx context.Context, policyName string) (*pluginhost.Plugin
 	}
 	p, err := a.acquire(ctx, pluginhost.Spec{
 		Name: builtInName, Path: path, Args: []string{BuiltInCommand}, Env: builtInEnv(os.Environ(), a.tracing != nil),
-		StartTimeout: time.Duration(defaultStartTimeout), HostVersion: version(),
+		StartTimeout: time.Duration(defaultStartTimeout), HostVersion: Version(),
 	})
 	for _, name := range builtIn {
 		if err == nil {
@@ -224,7 +224,7 @@ func (a *App) Cleanup() error {
 // is on, which span tells, else that of the app.
 func (a *App) tracer(span trace.Span) trace.Tracer {
 	if span.SpanContext().IsValid() {
-		return span.TracerProvider().Tracer(instrumentation, trace.WithInstrumentationVersion(version()))
+		return span.TracerProvider().Tracer(instrumentation, trace.WithInstrumentationVersion(Version()))
 	}
 	return a.tracing.tracer()
 }

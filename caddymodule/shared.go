@@ -30,8 +30,8 @@ func acquireShared(atEnd func(func(context.Context))) *shared {
 	return v.(*shared)
 }
 
-// version returns the version of the module as it was built.
-func version() string {
+// Version returns the version of the module as it was built.
+func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "(unknown)"

@@ -34,7 +34,7 @@ const tracingKey = "tracing"
 // when the queue is full.
 func acquireTracing(ctx context.Context, log *zap.Logger, atEnd func(func(context.Context))) (*tracing, error) {
 	v, _, err := tracingPool.LoadOrNew(tracingKey, func() (caddy.Destructor, error) {
-		provider, err := sdk.NewTracerProvider(context.WithoutCancel(ctx), "usher", version())
+		provider, err := sdk.NewTracerProvider(context.WithoutCancel(ctx), "usher", Version())
 		return &tracing{provider}, err
 	})
 	if err != nil {
@@ -68,7 +68,7 @@ func (t *tracing) tracer() trace.Tracer {
 	if t == nil {
 		return noop.Tracer{}
 	}
-	return t.provider.Tracer(instrumentation, trace.WithInstrumentationVersion(version()))
+	return t.provider.Tracer(instrumentation, trace.WithInstrumentationVersion(Version()))
 }
 
 // propagator reads and writes the W3C headers.
