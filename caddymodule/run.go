@@ -220,11 +220,19 @@ func (r *run) setTiming(h http.Header) {
 	h.Set("Server-Timing", ms("select", r.selecting)+", "+ms("admit", r.admitting)+", "+ms("upstream", r.upstream))
 }
 
+// hangUp is how long a provider may take to notice that a request was broken
+// off. Until then it counts the request, and would refuse the next one that
+// takes its place within the provider's own limits.
+const hangUp = 100 * time.Millisecond
+
 // end releases what the request holds and closes its record. It must run
 // whatever happened.
 func (r *run) end() {
 	if r.attempt != nil {
 		r.attempt.finish(policy.Denied) // which changes nothing but after a panic
+		if r.attempt.disposition == policy.ClientGone {
+			time.Sleep(hangUp)
+		}
 	}
 	r.release(trace.SpanContextFromContext(r.ctx))
 	r.record.Disposition = r.disposition()

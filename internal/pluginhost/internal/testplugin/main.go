@@ -1,4 +1,4 @@
-// Testplugin is a plugin for the tests of package pluginhost. It serves one
+// Command testplugin is a plugin for the tests of package pluginhost. It serves one
 // policy, "line", which decides everything, and misbehaves as it is told to.
 package main
 
