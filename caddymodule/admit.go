@@ -27,10 +27,10 @@ func (r *run) admitBy(ctx context.Context, uses []*use) (refusal *format.Refusal
 
 // takeAdmission takes the answer of an admission policy, and waits if it says
 // so. It ends the span.
-func (r *run) takeAdmission(ctx context.Context, u *use, a *host.Admission, began time.Time, noWait bool, spans decisionSpans) (refusal *format.Refusal, waited bool) {
-	rec := admissionRecord{Policy: u.name}
+func (r *run) takeAdmission(ctx context.Context, u *use, a *host.Admission, noWait bool, spans decisionSpans) (refusal *format.Refusal, waited bool) {
+	rec := admissionRecord{At: r.at(spans.began), Policy: u.name}
 	a, err := r.settle(u, a, noWait, spans, &rec)
-	took := time.Since(began)
+	took := time.Since(spans.began)
 	r.admitting += took
 	rec.Duration = inMilliseconds(took)
 	if err != nil {

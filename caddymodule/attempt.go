@@ -213,7 +213,7 @@ func (a *attempt) refused() bool {
 // recorded returns the attempt for the record.
 func (a *attempt) recorded(res policy.AttemptResult) attemptRecord {
 	rec := attemptRecord{
-		Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(),
+		At: a.r.at(a.began), Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(),
 		Until: optionalTime(res.Until), FirstEvent: inMilliseconds(res.FirstEvent), Duration: inMilliseconds(res.Duration),
 	}
 	if res.Usage != nil {

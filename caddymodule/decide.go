@@ -78,16 +78,15 @@ func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *forma
 	for len(todo) > 0 {
 		st := todo[0]
 		todo = todo[1:]
-		began := time.Now()
 		spans := r.startDecisionSpans(ctx, st)
 		d, err := r.callDecide(spans, st, noWait)
 		if len(st.selects) > 0 {
-			r.selecting += time.Since(began)
+			r.selecting += time.Since(spans.began)
 		}
 		if err != nil {
 			spans.endSelection(err)
 			spans.endAdmission(err)
-			if refusal := r.unanswered(ctx, st, err); refusal != nil {
+			if refusal := r.unanswered(ctx, st, spans, err); refusal != nil {
 				return refusal, false
 			}
 			continue
@@ -108,7 +107,7 @@ func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *forma
 		if st.admit == nil {
 			continue
 		}
-		if refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, began, noWait, spans); refusal != nil {
+		if refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, noWait, spans); refusal != nil {
 			return refusal, false
 		}
 	}
@@ -137,17 +136,17 @@ func (r *run) callDecide(spans decisionSpans, st step, noWait bool) (*host.Decis
 
 // unanswered says what becomes of a request when the policies of a step could
 // not be asked: nil if it goes on without them.
-func (r *run) unanswered(ctx context.Context, st step, err error) *format.Refusal {
+func (r *run) unanswered(ctx context.Context, st step, spans decisionSpans, err error) *format.Refusal {
 	if refusal := r.ended(ctx); refusal != nil {
 		return refusal
 	}
 	var refusal *format.Refusal
 	for _, u := range st.selects {
-		r.record.Selections = append(r.record.Selections, selectionRecord{Policy: u.name, Error: err.Error()})
+		r.record.Selections = append(r.record.Selections, selectionRecord{At: r.at(spans.began), Policy: u.name, Error: err.Error()})
 		refusal = cmp.Or(refusal, r.bypass(u, err))
 	}
 	if st.admit != nil {
-		r.record.Admissions = append(r.record.Admissions, admissionRecord{Policy: st.admit.name, Error: err.Error()})
+		r.record.Admissions = append(r.record.Admissions, admissionRecord{At: r.at(spans.began), Policy: st.admit.name, Error: err.Error()})
 		refusal = cmp.Or(refusal, r.bypass(st.admit, err))
 	}
 	return refusal
@@ -205,7 +204,7 @@ var errUnanswered = errors.New("the plugin did not answer for it")
 
 // takeSelection takes the answer of one selection policy.
 func (r *run) takeSelection(u *use, s host.SelectionResult, spans decisionSpans) error {
-	rec := selectionRecord{Policy: u.name, Duration: inMilliseconds(s.Duration)}
+	rec := selectionRecord{At: r.at(spans.began), Policy: u.name, Duration: inMilliseconds(s.Duration)}
 	defer func() { r.record.Selections = append(r.record.Selections, rec) }()
 	err := s.Err
 	if err == nil {

@@ -1,11 +1,13 @@
 package caddymodule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -77,31 +79,45 @@ func fetchDecision(address, id string) (*decision, error) {
 
 // explain prints a decision for people.
 func explain(out io.Writer, d *decision) {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	line := func(what, took, who, how string) {
-		_, _ = fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", what, took, who, how) // Flush tells
-	}
 	fmt.Fprintf(out, "request %s%s: %s %s%s\n", d.ID, d.by(), d.Operation, d.Model, d.manner())
-	for _, s := range d.Selections {
-		what, took := "select "+s.Policy, s.Duration.String()
-		if s.Error != "" {
-			line(what, took, "", "failed: "+s.Error)
-		}
-		for _, v := range s.Verdicts {
-			line(what, took, v.Candidate, v.explain(d.Time))
-			what, took = "", ""
-		}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, l := range d.lines() {
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", l.what, l.took, l.who, l.how) // Flush tells
 	}
-	for _, a := range d.Admissions {
-		line("admit "+a.Policy, a.Duration.String(), a.Candidate, a.explain())
-	}
-	for _, a := range d.Attempts {
-		line(fmt.Sprintf("attempt %d", a.Attempt), a.Duration.String(), a.Candidate, a.explain())
-	}
-	line("end", d.Duration.String(), "", d.end())
 	if err := w.Flush(); err != nil {
 		fmt.Fprintln(out, err)
 	}
+}
+
+// A line of an explanation tells one thing that happened.
+type line struct {
+	at                   milliseconds
+	what, took, who, how string
+}
+
+// lines tells what happened, in its order.
+func (d *decision) lines() []line {
+	var lines []line
+	for _, s := range d.Selections {
+		l := line{at: s.At, what: "select " + s.Policy, took: s.Duration.String()}
+		if s.Error != "" {
+			l.how = "failed: " + s.Error
+			lines = append(lines, l)
+		}
+		for _, v := range s.Verdicts {
+			l.who, l.how = v.Candidate, v.explain(d.Time)
+			lines = append(lines, l)
+			l.what, l.took = "", ""
+		}
+	}
+	for _, a := range d.Admissions {
+		lines = append(lines, line{a.At, "admit " + a.Policy, a.Duration.String(), a.Candidate, a.explain()})
+	}
+	for _, a := range d.Attempts {
+		lines = append(lines, line{a.At, fmt.Sprintf("attempt %d", a.Attempt), a.Duration.String(), a.Candidate, a.explain()})
+	}
+	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	return append(lines, line{what: "end", took: d.Duration.String(), how: d.end()})
 }
 
 // String returns m with three digits, such as "0.055 ms", "1.23 s" or "20m0s".

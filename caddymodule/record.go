@@ -20,6 +20,9 @@ type decision struct {
 	Stream    bool      `json:"stream,omitempty"`
 	Priority  int       `json:"priority,omitempty"`
 
+	// What follows happened in the order of its at_ms, the time since the
+	// request came.
+
 	// Selections are what the selection policies said, in the order in which
 	// they were asked; also again, after a wait.
 	Selections []selectionRecord `json:"selections"`
@@ -41,6 +44,7 @@ type decision struct {
 }
 
 type selectionRecord struct {
+	At       milliseconds    `json:"at_ms"`
 	Policy   string          `json:"policy"`
 	Verdicts []verdictRecord `json:"verdicts,omitempty"`
 	Error    string          `json:"error,omitempty"`
@@ -58,6 +62,7 @@ type verdictRecord struct {
 }
 
 type admissionRecord struct {
+	At         milliseconds  `json:"at_ms"`
 	Policy     string        `json:"policy"`
 	Candidate  string        `json:"candidate,omitempty"`
 	Rejected   policy.Reason `json:"rejected,omitempty"`
@@ -69,6 +74,7 @@ type admissionRecord struct {
 }
 
 type attemptRecord struct {
+	At          milliseconds       `json:"at_ms"`
 	Attempt     int                `json:"attempt"`
 	Candidate   string             `json:"candidate"`
 	Status      int                `json:"status,omitempty"`
@@ -99,6 +105,9 @@ func inMilliseconds(d time.Duration) milliseconds {
 func brief(s string, n int) string {
 	return strings.ToValidUTF8(s[:min(len(s), n)], "")
 }
+
+// at returns when something happened, for the record.
+func (r *run) at(t time.Time) milliseconds { return inMilliseconds(t.Sub(r.began)) }
 
 func optionalTime(t time.Time) *time.Time {
 	if t.IsZero() {

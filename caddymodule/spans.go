@@ -81,13 +81,14 @@ func (r *run) endServerSpan() {
 // decisionSpans are the spans of one step: usher.select if it selects, and
 // usher.admit if it admits.
 type decisionSpans struct {
+	began           time.Time
 	ctx             context.Context // for the call of the step
 	outer           context.Context
 	selecting, wait trace.Span // nil if the step has no such part
 }
 
 func (r *run) startDecisionSpans(ctx context.Context, st step) decisionSpans {
-	s := decisionSpans{ctx: ctx, outer: ctx}
+	s := decisionSpans{began: time.Now(), ctx: ctx, outer: ctx}
 	if st.admit != nil {
 		s.ctx, s.wait = r.tracer.Start(ctx, "usher.admit", trace.WithAttributes(attribute.Int("usher.lease", r.admits)))
 	}
