@@ -161,3 +161,5 @@ func HoldBeginnings(t *testing.T, most time.Duration) {
 	beginnings.MaxWait = most
 	t.Cleanup(func() { beginnings = before })
 }
+
+var Pass = pass

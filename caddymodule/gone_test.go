@@ -214,11 +214,11 @@ func (st *site) speakHTTP2() {
 
 // The deadline of the request is over while it waits: nobody's fault.
 func TestDeadlineWhileWaiting(t *testing.T) {
-	g := newGate(t)
-	up := newUpstream(t, g.then(chats()))
-	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up) + "timeout 400ms\n"})
-	holder := st.begin(chatBody)
-	after(t, g.arrived, "the request that holds the key")
+	up := newUpstream(t, chats())
+	st := serve(t, setup{
+		global: plugins(t, "", "dawdling"),
+		usher:  up.provider() + model(up) + "admit dawdling\ntimeout 200ms\n",
+	})
 	r := st.ask(chatBody, http.StatusGatewayTimeout)
 	if got := r.Header.Get("X-Usher-Reason"); got != "deadline_exceeded" {
 		t.Errorf("X-Usher-Reason %q, want deadline_exceeded", got)
@@ -227,7 +227,6 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 	if d := st.decision(r.id()); d.Disposition != policy.Denied {
 		t.Errorf("disposition %s, want denied", d.Disposition)
 	}
-	after(t, holder, "holder") // which has run out of time, too
 }
 
 func TestDeadlineIsTheFaultOfACandidateThatHadMostOfTheTime(t *testing.T) {

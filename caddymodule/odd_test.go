@@ -26,6 +26,9 @@ var odd = map[string]sdk.Policies{
 	"slow":      {Selection: slow{}},
 	"picky":     {Selection: selector(skipFirst)},
 	"backwards": {Selection: selector(backwards)},
+	"forgetful": {Selection: selector(forget)},
+	"careless":  {Selection: selector(backwards), Admission: admitter(admitFirst)},
+	"clinging":  {Admission: admitter(cling)},
 	"curious":   {Selection: selector(tell)},
 	"doorman":   {Admission: admitter(admitFirst)},
 	"rejecting": {Admission: admitter(reject)},
@@ -116,6 +119,12 @@ func backwards(req *policy.SelectRequest) (s policy.Selection) {
 	return s
 }
 
+// forget says nothing but of the first candidate.
+func forget(req *policy.SelectRequest) (s policy.Selection) {
+	s.Add(req.Candidates[0])
+	return s
+}
+
 // tell says what it sees of the request, and skips everything.
 func tell(req *policy.SelectRequest) (s policy.Selection) {
 	seen := fmt.Sprintf("headers %q body %q", slices.Sorted(maps.Keys(req.Request.Header)), req.Request.Body)
@@ -154,4 +163,12 @@ func move(_ context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
 		time.Sleep(100 * time.Millisecond) // so that each is seen
 	}
 	return policy.LeaseFunc(func(context.Context, policy.Outcome) error { return nil }), nil
+}
+
+// cling admits everybody, and takes its time to note the end.
+func cling(context.Context, *policy.AdmitRequest) (policy.Lease, error) {
+	return policy.LeaseFunc(func(context.Context, policy.Outcome) error {
+		time.Sleep(3 * time.Second)
+		return nil
+	}), nil
 }

@@ -270,3 +270,67 @@ func TestLogOfAPluginFollowsTheConfiguration(t *testing.T) {
 		})
 	}
 }
+
+func TestCandidatesThatAPolicyForgetsAreNotRanked(t *testing.T) {
+	up := newUpstream(t, breaks())
+	st := serve(t, setup{
+		global: plugins(t, "", "forgetful"),
+		usher:  up.providerOf(key(1)+key(2)) + model(up) + "select forgetful\n",
+	})
+	r := st.ask(chatBody, http.StatusInternalServerError)
+	st.expectAttempts(r, "k1 500 upstream_error")
+	verdicts := st.decision(r.id()).Selections[0].Verdicts
+	if len(verdicts) != 2 || verdicts[1].Candidate != up.name+"/k2/m" || verdicts[1].Reason != policy.ReasonNotRanked {
+		t.Errorf("verdicts %+v, want k2 not ranked", verdicts)
+	}
+}
+
+// The policy careless selects and admits keys that are out of service.
+func TestNoPolicyCanUseAKeyThatIsOutOfService(t *testing.T) {
+	for name, c := range map[string]struct {
+		keys, mode string
+		status     int
+		reason     string
+		heard      doormanLine
+	}{
+		"nobody else":         {key(1, "disabled"), "closed", 503, "no_candidate", doormanLine{"", 1, "client_gone", false}},
+		"another, closed":     {key(1) + key(2, "disabled"), "closed", 503, "plugin_unavailable", doormanLine{"", 1, "denied", true}},
+		"another, open":       {key(1) + key(2, "disabled"), "open", 200, "", doormanLine{"", 1, "ok", true}},
+		"another comes first": {key(1, "disabled") + key(2), "closed", 200, "", doormanLine{"", 1, "ok", true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			up := newUpstream(t, chats())
+			st := serve(t, setup{
+				global: plugins(t, "", "careless"),
+				usher:  up.providerOf(c.keys) + model(up) + "select careless\nadmit careless {\non_error " + c.mode + "\n}\n",
+			})
+			r := st.ask(chatBody, c.status)
+			if got := r.Header.Get("X-Usher-Reason"); got != c.reason {
+				t.Errorf("X-Usher-Reason %q, want %q", got, c.reason)
+			}
+			c.heard.Request = r.id()
+			st.expectDoorman(c.heard)
+			for _, h := range up.seen() {
+				if h.Header.Get("Authorization") == "" {
+					t.Error("a request went out without a key")
+				}
+			}
+		})
+	}
+}
+
+func TestPolicyThatDoesNotTakeALeaseBackEndsFailover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes some seconds")
+	}
+	up := newUpstream(t, breaks())
+	st := serve(t, setup{
+		global: plugins(t, "", "clinging"),
+		usher:  up.providerOf(key(1)+key(2)) + inOrder + model(up) + "admit clinging\n",
+	})
+	r := st.ask(chatBody, http.StatusServiceUnavailable)
+	if got := r.Header.Get("X-Usher-Reason"); got != "plugin_unavailable" {
+		t.Errorf("X-Usher-Reason %q, want plugin_unavailable", got)
+	}
+	st.expectAttempts(r, "k1 500 upstream_error")
+}

@@ -131,13 +131,14 @@ func TestExplain(t *testing.T) {
 					{"candidate": "p/k3/m", "verdict": "skipped", "reason": "cooldown", "detail": "asked for by the provider", "until": "2026-01-02T03:05:05Z"}]},
 				{"policy": "cost", "duration_ms": 2000, "error": "the plugin died"}],
 			"admissions": [
-				{"policy": "fifo", "candidate": "p/k1/m", "waited": true, "position": 3, "duration_ms": 1234.5},
-				{"policy": "fifo", "rejected": "queue_full", "duration_ms": 0.2},
-				{"policy": "fifo", "error": "the plugin died", "duration_ms": 0.2}],
+				{"at_ms": 3, "policy": "fifo", "candidate": "p/k1/m", "waited": true, "position": 3, "duration_ms": 1234.5},
+				{"at_ms": 1260, "policy": "fifo", "candidate": "p/k2/m", "duration_ms": 0.1},
+				{"at_ms": 1270, "policy": "fifo", "rejected": "queue_full", "duration_ms": 0.2},
+				{"at_ms": 1280, "policy": "fifo", "error": "the plugin died", "duration_ms": 0.2}],
 			"attempts": [
-				{"attempt": 1, "candidate": "p/k1/m", "status": 429, "disposition": "rate_limited", "until": "2026-01-02T03:05:05Z", "duration_ms": 20},
-				{"attempt": 2, "candidate": "p/k2/m", "disposition": "connect_failed", "error": "connection refused", "duration_ms": 1},
-				{"attempt": 3, "candidate": "p/k4/m", "status": 200, "disposition": "ok", "first_event_ms": 300, "duration_ms": 61000, "usage": {"input_tokens": 9, "output_tokens": 20}}],
+				{"at_ms": 1240, "attempt": 1, "candidate": "p/k1/m", "status": 429, "disposition": "rate_limited", "until": "2026-01-02T03:05:05Z", "duration_ms": 20},
+				{"at_ms": 1265, "attempt": 2, "candidate": "p/k2/m", "disposition": "connect_failed", "error": "connection refused", "duration_ms": 1},
+				{"at_ms": 1300, "attempt": 3, "candidate": "p/k4/m", "status": 200, "disposition": "ok", "first_event_ms": 300, "duration_ms": 61000, "usage": {"input_tokens": 9, "output_tokens": 20}}],
 			"status": 200, "disposition": "ok", "duration_ms": 720000}`, `
 request r1 by alice (research): chat m, streamed, priority 5
   select keys  0.055 ms  p/k1/m  eligible
@@ -145,10 +146,11 @@ request r1 by alice (research): chat m, streamed, priority 5
                          p/k3/m  skipped: cooldown (asked for by the provider), until 03:05:05 (1m0s)
   select cost  2 s               failed: the plugin died
   admit fifo   1.23 s    p/k1/m  waited from place 3, admitted
+  attempt 1    20 ms     p/k1/m  429 rate_limited, until 03:05:05
+  admit fifo   0.1 ms    p/k2/m  admitted
+  attempt 2    1 ms      p/k2/m  connect_failed (connection refused)
   admit fifo   0.2 ms            rejected: queue_full
   admit fifo   0.2 ms            failed: the plugin died
-  attempt 1    20 ms     p/k1/m  429 rate_limited, until 03:05:05
-  attempt 2    1 ms      p/k2/m  connect_failed (connection refused)
   attempt 3    61 s      p/k4/m  200 ok, first content after 300 ms, 9 + 20 tokens
   end          12m0s             answered 200: ok
 `},

@@ -361,15 +361,18 @@ func TestB139NamesOfSpansAreBounded(t *testing.T) {
 
 func TestTelemetryCanBeTurnedOff(t *testing.T) {
 	up := newUpstream(t, chats())
-	st := serve(t, setup{global: "usher {\ntelemetry off\n}", usher: up.provider() + model(up)})
 	off, on := newTraceID(), newTraceID()
-	st.ask(chatBody, http.StatusOK, inTrace(off))
-	st.await(0, 0)
-	if err := st.load(setup{usher: up.provider() + model(up)}); err != nil {
-		t.Fatal(err)
+	for id, value := range map[string]string{off: "off", on: "on"} {
+		t.Run(value, func(t *testing.T) {
+			global := map[string]string{off: "usher {\ntelemetry off\n}"}[id]
+			st := serve(t, setup{global: global, usher: up.provider() + model(up)})
+			st.ask(chatBody, http.StatusOK, inTrace(id))
+			st.await(0, 0)
+			if id == on {
+				spans.await(t, on, serverSpan+" 1", "usher.select 1", "usher.admit 1", "chat m 1", "keys select 1", "fifo admit 1", "fifo release 1")
+			}
+		})
 	}
-	st.ask(chatBody, http.StatusOK, inTrace(on))
-	spans.await(t, on, serverSpan+" 1", "usher.select 1", "usher.admit 1", "chat m 1", "keys select 1", "fifo admit 1", "fifo release 1")
 	if tr := spans.trace(off); len(tr) > 0 {
 		t.Errorf("exported %v", tr)
 	}
