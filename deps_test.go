@@ -32,7 +32,7 @@ var directions = map[string]struct {
 	"caddymodule": {[]string{"policy", "sdk", "internal", "caddymodule"}, "caddymodule meets plugins over the wire only"},
 	"bench":       {[]string{"policy", "sdk", "internal", "caddymodule", "plugins", "bench"}, "a benchmark may measure everything"},
 	".":           {[]string{"caddymodule", "plugins", "sdk", "policy"}, "the root links the module and its default plugins"},
-	"cmd":         {[]string{".", "examples"}, "a command only links what it is made of"},
+	"cmd":         {[]string{".", "caddymodule", "examples"}, "a command only links what it is made of"},
 }
 
 // A file is one Go file of the repository.
