@@ -93,23 +93,18 @@ func TestClientGoneWhileWaitingLeavesTheLine(t *testing.T) {
 	st.await(1, 1)
 	req.leave()
 	st.await(1, 0)
+	d := st.last()
+	if d.Disposition != policy.ClientGone || d.Status != 0 || d.Refusal != "" {
+		t.Errorf("decision %+v, want client_gone and no answer", d)
+	}
+	if len(d.Admissions) != 1 || !d.Admissions[0].Waited || d.Admissions[0].Error == "" {
+		t.Errorf("admissions %+v, want one that waited and was left", d.Admissions)
+	}
 	g.open()
 	if r := after(t, holder, "holder"); r.StatusCode != http.StatusOK {
 		t.Errorf("status %s", r.Status)
 	}
 	up.expect(t, 1)
-	found := false
-	for _, d := range st.decisions() {
-		if d.Disposition == policy.ClientGone {
-			found = true
-			if d.Status != 0 || d.Refusal != "" || len(d.Admissions) != 1 || !d.Admissions[0].Waited || d.Admissions[0].Error == "" {
-				t.Errorf("decision %+v", d)
-			}
-		}
-	}
-	if !found {
-		t.Error("no record of the caller who left")
-	}
 }
 
 // The caller leaves while its failed request waits for another key.

@@ -44,7 +44,7 @@ func TestPassRefusesWhatNobodyAnswers(t *testing.T) {
 				}
 			}))
 			defer srv.Close()
-			resp, err := http.Get(srv.URL + "/other")
+			resp, err := srv.Client().Get(srv.URL + "/other")
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,6 +63,7 @@ func TestAdminShowsPluginsAndDecisions(t *testing.T) {
 	for range 3 {
 		ids = append(ids, st.ask(chatBody, http.StatusOK).id())
 	}
+	st.decision(ids[2]) // is there
 	var names []string
 	for _, p := range st.status() {
 		names = append(names, p.Name)

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -189,14 +191,25 @@ func (st *site) log() string {
 	return string(text)
 }
 
+// freePort returns a port that nobody listens on. It is below those that the
+// system gives to outgoing connections, which would take it at any time, and
+// it is random, because tests in other processes look for one, too: Caddy
+// shares a port with another Caddy without a word.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := 20000 + rand.IntN(12000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return port
 	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no free port")
+	return 0
 }
 
 // A reply is an answer with its whole body.
@@ -313,13 +326,16 @@ func (st *site) decisions() []*caddymodule.Decision {
 	return slices.DeleteFunc(all, func(d *caddymodule.Decision) bool { return d.Time.Before(st.began) })
 }
 
-// last returns the record of the request that ended last.
+// last returns the record of the request that ended last, once there is one.
 func (st *site) last() *caddymodule.Decision {
 	st.t.Helper()
-	all := st.decisions()
-	if len(all) == 0 {
-		st.t.Fatal("no decisions")
-	}
+	var all []*caddymodule.Decision
+	eventually(st.t, func() error {
+		if all = st.decisions(); len(all) == 0 {
+			return errors.New("no decisions")
+		}
+		return nil
+	})
 	return all[0]
 }
 
