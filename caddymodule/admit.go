@@ -30,9 +30,7 @@ func (r *run) admitBy(ctx context.Context, uses []*use) (refusal *format.Refusal
 func (r *run) takeAdmission(ctx context.Context, u *use, a *host.Admission, noWait bool, spans decisionSpans) (refusal *format.Refusal, waited bool) {
 	rec := admissionRecord{At: r.at(spans.began), Policy: u.name}
 	a, err := r.settle(u, a, noWait, spans, &rec)
-	took := time.Since(spans.began)
-	r.admitting += took
-	rec.Duration = inMilliseconds(took)
+	rec.Duration = inMilliseconds(time.Since(spans.began))
 	if err != nil {
 		spans.endAdmission(err)
 		rec.Error = err.Error()

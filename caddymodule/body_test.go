@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -228,25 +230,84 @@ func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
 	}
 	st.answerTo(post("/nowhere", "")).expectRefusal(t, http.StatusNotFound, "unknown_route")
 	st.answerTo(post(chatPath, "")).expectRefusal(t, http.StatusUnauthorized, "unknown_caller")
-	st.answerTo(post(chatPath, "X-Api-Key: "+secret3+"\r\nContent-Encoding: zstd\r\n")).
+	st.answerTo(post(chatPath, "X-Api-Key: "+secret3+"\r\nContent-Encoding: br\r\n")).
 		expectRefusal(t, http.StatusUnsupportedMediaType, "unknown_encoding")
 }
 
-func TestB77EncodedBodyIsRefused(t *testing.T) {
+// compressed returns text in an encoding.
+func compressed(t *testing.T, encoding, text string) string {
+	t.Helper()
+	var b bytes.Buffer
+	var w io.WriteCloser
+	switch encoding {
+	case "gzip":
+		w = gzip.NewWriter(&b)
+	case "zstd":
+		z, err := zstd.NewWriter(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w = z
+	}
+	if _, err := io.WriteString(w, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func TestB77EncodedBodiesAreSentInPlain(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
-	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
-	if _, err := io.WriteString(z, chatBody); err != nil {
-		t.Fatal(err)
+	long := `{"model":"m","x":"` + strings.Repeat("long ", 8000) + `"}`
+	for _, c := range []struct{ encoding, body, sent string }{
+		{"gzip", chatBody, compressed(t, "gzip", chatBody)},
+		{"GZIP", chatBody, compressed(t, "gzip", chatBody)},
+		{"x-gzip", long, compressed(t, "gzip", long)},
+		{"gzip", chatBody, compressed(t, "gzip", chatBody[:9]) + compressed(t, "gzip", chatBody[9:])},
+		{"zstd", chatBody, compressed(t, "zstd", chatBody)},
+		{"zstd", long, compressed(t, "zstd", long)},
+		{"Identity", chatBody, chatBody},
+	} {
+		n := len(up.seen())
+		st.ask(c.sent, http.StatusOK, header("Content-Encoding", c.encoding))
+		h := up.expect(t, n+1)[n]
+		if h.body != c.body || h.Header.Get("Content-Encoding") != "" || h.ContentLength != int64(len(c.body)) {
+			t.Errorf("%s: the provider got %d bytes in encoding %q, want %d in plain", c.encoding, len(h.body), h.Header.Get("Content-Encoding"), len(c.body))
+		}
 	}
-	if err := z.Close(); err != nil {
-		t.Fatal(err)
+}
+
+func TestB77BodiesThatCannotBeDecodedAreRefused(t *testing.T) {
+	up := newUpstream(t, chats())
+	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 64KiB\n"})
+	bomb := `{"model":"m","x":"` + strings.Repeat(" ", 30<<20) + `"}`
+	for name, c := range map[string]struct {
+		encoding, sent string
+		status         int
+		code           string
+	}{
+		"other encoding": {"br", chatBody, 415, "unknown_encoding"},
+		"two encodings":  {"gzip, zstd", chatBody, 415, "unknown_encoding"},
+		"no gzip":        {"gzip", chatBody, 400, "bad_request"},
+		"no zstd":        {"zstd", chatBody, 400, "bad_request"},
+		"cut gzip":       {"gzip", compressed(t, "gzip", chatBody)[:30], 400, "bad_request"},
+		"cut zstd":       {"zstd", compressed(t, "zstd", chatBody)[:30], 400, "bad_request"},
+		"empty":          {"gzip", "", 400, "bad_request"},
+		"gzip bomb":      {"gzip", compressed(t, "gzip", bomb), 413, "body_too_large"},
+		"zstd bomb":      {"zstd", compressed(t, "zstd", bomb), 413, "body_too_large"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := st.ask(c.sent, c.status, header("Content-Encoding", c.encoding))
+			r.expectRefusal(t, c.status, c.code)
+			if got := r.Header.Get("Accept-Encoding"); (c.status == http.StatusUnsupportedMediaType) != (got == "gzip, zstd") {
+				t.Errorf("Accept-Encoding %q", got)
+			}
+		})
 	}
-	st.ask(b.String(), http.StatusUnsupportedMediaType, header("Content-Encoding", "gzip")).
-		expectRefusal(t, http.StatusUnsupportedMediaType, "unknown_encoding")
 	up.expect(t, 0)
-	st.ask(chatBody, http.StatusOK, header("Content-Encoding", "Identity"))
 }
 
 // The places of callers who are still sending stay free.

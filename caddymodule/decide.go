@@ -80,8 +80,10 @@ func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *forma
 		todo = todo[1:]
 		spans := r.startDecisionSpans(ctx, st)
 		d, err := r.callDecide(spans, st, noWait)
+		answered := spans.began // from when on the time is that of the admission
 		if len(st.selects) > 0 {
-			r.selecting += time.Since(spans.began)
+			answered = time.Now()
+			r.selecting += answered.Sub(spans.began)
 		}
 		if err != nil {
 			spans.endSelection(err)
@@ -107,7 +109,9 @@ func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *forma
 		if st.admit == nil {
 			continue
 		}
-		if refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, noWait, spans); refusal != nil {
+		refusal, waited = r.takeAdmission(ctx, st.admit, d.Admission, noWait, spans)
+		r.admitting += time.Since(answered)
+		if refusal != nil {
 			return refusal, false
 		}
 	}

@@ -33,18 +33,22 @@ func init() {
 
 // Handler schedules AI requests: it asks policies which provider keys may
 // serve a request and when it may start, proxies it, and tells the policies
-// how it ended. Requests that are not AI requests go to the next handler.
+// how it ended. Requests that are not AI requests go to the next handler; what
+// nothing on the site answers is refused with status 404 or 405.
 //
-// Each answer carries the headers `X-Usher-Request-Id`, `X-Usher-Candidate`
-// (who served it) and `Server-Timing` (how long it took to select, to admit,
-// and until the provider answered). An answer with `X-Usher-Reason` is a
-// refusal of Usher's own.
+// Each answer to an AI request of a known caller carries the headers
+// `X-Usher-Request-Id`, `X-Usher-Candidate` (who served it) and
+// `Server-Timing` (how long it took to select, to admit, and until the
+// provider answered). An answer with `X-Usher-Reason` is a refusal of Usher's
+// own.
 //
-// Not passed on to providers are what a caller shows to this gateway
-// (credentials, cookies), trace context and baggage, the caller's address, and
-// headers that begin with `X-Usher-`. Not passed on to callers are the
-// provider's cookies and what it says of the limits of the one key that served
-// the request (`x-ratelimit-*`).
+// Bodies may be compressed by gzip or zstd; providers get them in plain, and
+// otherwise as they are. Not passed on to providers are what a caller shows to
+// this gateway (credentials, cookies), trace context and baggage, the caller's
+// address, and headers that begin with `X-Usher-`. Not passed on to callers
+// are the provider's cookies, what it says of its own address and of the
+// owner of the key, and of the limits of the one key that served the request
+// (`x-ratelimit-*`).
 type Handler struct {
 	Config
 

@@ -40,7 +40,8 @@ var unsentHeaders = []string{
 	"X-Usher-",
 	"Traceparent", "Tracestate", "Baggage", "B3", "X-B3-", // of the caller's own traces
 	"Connection", "Upgrade", "Te", "Trailer", "Expect", // of the caller's connection
-	"Accept-Encoding", // answers are read on their way
+	"Content-Encoding", // bodies are sent in plain
+	"Accept-Encoding",  // answers are read on their way
 	// Who the caller is, and what it came through.
 	"X-Forwarded-", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Cf-", "Cdn-Loop", "Via",
 }

@@ -3,10 +3,8 @@ package caddymodule
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -103,23 +101,11 @@ type runKey struct{}
 // before anything waits: net/http notices a caller who leaves only then.
 func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.Refusal {
 	refuse := func(f format.Refusal) *format.Refusal { return &f }
-	if in.ContentLength > r.h.MaxBody {
-		leaveUnread(w, in)
-		return refuse(format.TooLarge(r.h.MaxBody))
-	}
-	if e := in.Header.Get("Content-Encoding"); e != "" && !strings.EqualFold(e, "identity") {
-		leaveUnread(w, in)
-		return refuse(format.UnknownEncoding())
+	var refusal *format.Refusal
+	if r.body, refusal = readBody(w, in, r.h.MaxBody); refusal != nil {
+		return refusal
 	}
 	var err error
-	r.body, err = io.ReadAll(http.MaxBytesReader(w, in.Body, r.h.MaxBody))
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		leaveUnread(w, in)
-		return refuse(format.TooLarge(r.h.MaxBody))
-	}
-	if err != nil {
-		return refuse(format.Unreadable())
-	}
 	r.facts, err = r.op.Scan(in.URL.Path, r.body)
 	if bad, ok := errors.AsType[*format.BadRequest](err); ok {
 		return refuse(bad.Refusal())

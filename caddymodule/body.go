@@ -1,0 +1,75 @@
+package caddymodule
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/usherproxy/usher/internal/format"
+)
+
+// readBody reads the whole body of a request, and returns it in plain, or why
+// it is refused. The limit holds for what is sent and for what that becomes.
+func readBody(w http.ResponseWriter, in *http.Request, limit int64) ([]byte, *format.Refusal) {
+	refuse := func(f format.Refusal) ([]byte, *format.Refusal) {
+		leaveUnread(w, in)
+		return nil, &f
+	}
+	if in.ContentLength > limit {
+		return refuse(format.TooLarge(limit))
+	}
+	plain, err := decode(http.MaxBytesReader(w, in.Body, limit), in.Header.Get("Content-Encoding"))
+	if errors.Is(err, errUnknownEncoding) {
+		w.Header().Set("Accept-Encoding", encodings)
+		return refuse(format.UnknownEncoding())
+	}
+	var body []byte
+	if err == nil {
+		body, err = io.ReadAll(io.LimitReader(plain, limit+1))
+		_ = plain.Close() // it has been read
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok || int64(len(body)) > limit {
+		return refuse(format.TooLarge(limit))
+	}
+	if err != nil {
+		return refuse(format.Unreadable())
+	}
+	return body, nil
+}
+
+// encodings are those in which bodies may be sent: clients such as Codex
+// compress them unasked.
+const encodings = "gzip, zstd"
+
+// errUnknownEncoding is the error of a body in any other encoding.
+var errUnknownEncoding = errors.New("unknown content encoding")
+
+// zstdWindow is how far back the data of a stream may refer, which is how much
+// memory it takes to read it. It is what RFC 9659 allows.
+const zstdWindow = 8 << 20
+
+// decode returns what a body of the given content encoding is in plain.
+func decode(body io.Reader, encoding string) (io.ReadCloser, error) {
+	switch strings.ToLower(strings.TrimSpace(encoding)) {
+	case "", "identity":
+		return io.NopCloser(body), nil
+	case "gzip", "x-gzip":
+		r, err := gzip.NewReader(body)
+		if err != nil {
+			return nil, fmt.Errorf("read gzip: %w", err)
+		}
+		return r, nil
+	case "zstd":
+		r, err := zstd.NewReader(body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(zstdWindow))
+		if err != nil {
+			return nil, fmt.Errorf("read zstd: %w", err)
+		}
+		return r.IOReadCloser(), nil
+	}
+	return nil, errUnknownEncoding
+}
