@@ -37,6 +37,13 @@ type AdmitRequest struct {
 	// rejects. It is set for every admission policy of a chain but the last.
 	NoWait bool
 
+	// Revoke, if it is not nil, is to be called if the policy can no longer
+	// stand for the lease that it gave, such as when it lost its store for so
+	// long that others hold the same room by now. The host then ends the
+	// request as soon as it can, and releases the lease as ever. It does not
+	// block, and only its first call counts.
+	Revoke func(why Reason)
+
 	// Waiting, if it is not nil, is to be called when the request begins to
 	// wait, and may be called again when its place changes. The first in line
 	// has position 1. It does not block.

@@ -14,6 +14,15 @@ type Candidate struct {
 	// secret itself.
 	Provider, Key string
 
+	// KeyVersion changes whenever the secret of the key does, and says nothing
+	// else of it. What is known against a key ends with its version.
+	KeyVersion string
+
+	// Account names the provider's account that the key belongs to. Keys of
+	// one account share its quotas. The default is "provider/key": an account
+	// of its own.
+	Account string
+
 	// Model is the upstream model name.
 	Model string
 
@@ -34,6 +43,9 @@ type Candidate struct {
 	// configuration does not tell.
 	ContextTokens int64
 
+	// Price is what the model costs, or zero if the configuration does not tell.
+	Price Price
+
 	// Labels are the operator's own words about the candidate, such as
 	// "region" = "eu". The map may be nil.
 	Labels map[string]string
@@ -45,6 +57,17 @@ type Candidate struct {
 
 	// Load is what the host knows of the candidate's work.
 	Load Load
+}
+
+// A Price is what a model costs, in a currency of the operator's choice, for a
+// million tokens.
+type Price struct {
+	Input, Output float64
+}
+
+// Of returns the price of u.
+func (p Price) Of(u Usage) float64 {
+	return (p.Input*float64(u.InputTokens) + p.Output*float64(u.OutputTokens)) / 1e6
 }
 
 // Load is what one replica of the host knows of a candidate's work.

@@ -62,6 +62,14 @@ type AttemptResult struct {
 	// when to come back.
 	Until time.Time
 
+	// About is what the provider's refusal is about: for RateLimited,
+	// QuotaExhausted and AuthFailed, the key alone, its whole account, or the
+	// key with this model. It is empty for other dispositions.
+	About Subject
+
+	// Windows are the provider's own limits, as its answer told of them.
+	Windows []Window
+
 	// Usage is what the attempt used, or nil if that is not known.
 	Usage *Usage
 

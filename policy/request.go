@@ -42,6 +42,10 @@ type Request struct {
 	// upper-bound guess from the size of the body, not a count.
 	InputTokens int64
 
+	// MinInputTokens is a lower-bound guess of the same: a prompt that does
+	// not fit a context window by this measure does not fit.
+	MinInputTokens int64
+
 	// MaxOutputTokens is the output limit that the caller asked for, or 0 if
 	// it asked for none.
 	MaxOutputTokens int64

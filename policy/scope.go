@@ -22,10 +22,15 @@ type Scope struct {
 	// Window is the length of a rate limit's window; 0 for concurrency.
 	Window time.Duration
 
-	// Used is how much of a concurrency scope the host's own running requests
-	// hold now, as one replica counts it. It is a hint for ordering and for
-	// explaining; the policy that admits must not rely on it.
+	// Used is how much of the scope the host's own requests hold now
+	// (concurrency) or took within the last Window, as one replica counts it.
+	// It is a hint for ordering and for explaining; the policy that admits
+	// must not rely on it.
 	Used int64
+
+	// Resets is when the first of what a rate scope counts in Used leaves the
+	// window, or the zero time.
+	Resets time.Time
 }
 
 // A ScopeKind is what a [Scope] limits.
