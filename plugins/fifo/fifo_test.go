@@ -9,8 +9,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo"
-	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
 	"github.com/usherproxy/usher/sdk/policytest"

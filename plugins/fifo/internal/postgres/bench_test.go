@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
+	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
 	"github.com/usherproxy/usher/policy"

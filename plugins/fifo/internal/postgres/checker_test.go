@@ -8,7 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
+	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
 	"github.com/usherproxy/usher/plugins/fifo/internal/reference"
 	"github.com/usherproxy/usher/policy"

@@ -10,7 +10,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
+	"github.com/usherproxy/usher/internal/pgtest"
 )
 
 // A proxy stands between stores and the database, and cuts connections.

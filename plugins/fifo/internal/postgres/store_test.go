@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo"
-	"github.com/usherproxy/usher/plugins/fifo/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/plugins/fifo/storetest"
 )

@@ -1,4 +1,4 @@
-// Package pgtest starts a PostgreSQL server for the tests of one process.
+// Package pgtest runs PostgreSQL servers for tests and benchmarks.
 package pgtest
 
 import (
@@ -11,20 +11,20 @@ import (
 
 var (
 	once    sync.Once
-	running *server
+	running *Server
 	failure error
 	schemas atomic.Int64
 )
 
-// DSN returns how to reach the server, which is started when it is first asked
-// for. The test fails if there is none.
+// DSN returns how to reach the one server for the tests of this process, which is
+// started when it is first asked for. The test fails if there is none.
 func DSN(t testing.TB) string {
 	t.Helper()
-	once.Do(func() { running, failure = start() })
+	once.Do(func() { running, failure = Start("fsync=off", "max_connections=400") })
 	if failure != nil {
 		t.Fatalf("PostgreSQL: %v", failure)
 	}
-	return running.dsn()
+	return running.DSN()
 }
 
 // Schema returns the name of a schema that nobody uses.
@@ -35,7 +35,7 @@ func Schema() string { return fmt.Sprint("test_", schemas.Add(1)) }
 func Main(m *testing.M, then ...func() error) {
 	code := m.Run()
 	if running != nil {
-		then = append([]func() error{running.stop}, then...)
+		then = append([]func() error{running.Stop}, then...)
 	}
 	for _, f := range then {
 		if err := f(); err != nil && code == 0 {

@@ -1,0 +1,149 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// A Server keeps its data in a folder of its own. Its methods must not be called
+// at the same time.
+type Server struct {
+	folder   string
+	bin      string
+	port     int
+	settings []string
+	attr     *syscall.SysProcAttr
+	process  *os.Process
+	ended    chan error
+}
+
+// startTimeout is generous: a machine that runs many tests is slow.
+const startTimeout = 2 * time.Minute
+
+// DSN says how to reach the server, as a user who may do anything.
+func (s *Server) DSN() string {
+	return fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", s.port)
+}
+
+// Port is the one that the server listens on, on 127.0.0.1.
+func (s *Server) Port() int { return s.port }
+
+// PID is the number of the server's first process; its sessions are below it.
+func (s *Server) PID() int { return s.process.Pid }
+
+// Folder is the one of the server. What is written into it goes with the server.
+func (s *Server) Folder() string { return s.folder }
+
+// Start starts a server with settings such as "fsync=off". It ends with this
+// process, whatever ends it.
+func Start(settings ...string) (*Server, error) {
+	bin, err := binaries()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{bin: bin, settings: settings}
+	if s.folder, err = os.MkdirTemp(memory(), "usher-postgres-"); err != nil {
+		return nil, err
+	}
+	if s.attr, err = s.unprivileged(); err != nil {
+		return nil, err
+	}
+	if s.port, err = freePort(); err != nil {
+		return nil, err
+	}
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	initdb.Dir, initdb.SysProcAttr = s.folder, s.attr
+	if out, err := initdb.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	}
+	if err := s.run(); err != nil {
+		return nil, err
+	}
+	return s, s.Await()
+}
+
+func (s *Server) data() string { return filepath.Join(s.folder, "data") }
+
+// run starts the server, which on Linux ends with this process whatever ends it.
+// The kernel looks at the thread that has started it, so that one stays.
+func (s *Server) run() error {
+	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	command := exec.Command(filepath.Join(s.bin, "postgres"), args...)
+	attr := *s.attr
+	endWithUs(&attr)
+	command.Dir, command.SysProcAttr = s.folder, &attr
+	started, ended := make(chan error), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- command.Start()
+		ended <- command.Wait()
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	s.process, s.ended = command.Process, ended
+	return nil
+}
+
+// Halt ends the server at once, as a crash would. Its data stays, for Continue.
+func (s *Server) Halt() error {
+	if err := s.process.Signal(syscall.SIGQUIT); err != nil {
+		return err
+	}
+	if err := <-s.ended; !isExit(err) {
+		return err
+	}
+	return nil
+}
+
+// Continue starts the server again after Halt, and returns when it answers.
+func (s *Server) Continue() error { return errors.Join(s.run(), s.Await()) }
+
+// isExit reports whether a process has ended, in whatever way.
+func isExit(err error) bool {
+	_, ok := errors.AsType[*exec.ExitError](err)
+	return ok
+}
+
+// Stop ends the server and removes its data.
+func (s *Server) Stop() error { return errors.Join(s.Halt(), os.RemoveAll(s.folder)) }
+
+// Await returns when the server answers.
+func (s *Server) Await() error {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	for {
+		conn, err := pgx.Connect(ctx, s.DSN())
+		if err == nil {
+			return conn.Close(ctx)
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
