@@ -5,7 +5,8 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ERRCHECK    = go run github.com/kisielk/errcheck@v1.30.0
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 BUF         = github.com/bufbuild/buf/cmd/buf@v1.75.0
-PROTOC_GEN  = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2
+PROTOC_GEN  = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2 \
+             github.com/planetscale/vtprotobuf/cmd/protoc-gen-go-vtproto@v0.6.1-0.20240319094008-0393e58bdf10
 
 # The tools of "make generate".
 TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/usher-ci/bin

@@ -36,6 +36,7 @@ func PluginSets() map[int]plugin.PluginSet {
 // DialOptions are what the connection needs beyond go-plugin's own options.
 func DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
+		wire.DialOption(),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes), grpc.MaxCallSendMsgSize(wire.MaxMessageBytes)),
 		grpc.WithDisableRetry(), // the host retries by itself, with what it knows of the process
 		grpc.WithDisableServiceConfig(),

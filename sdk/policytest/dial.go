@@ -66,7 +66,7 @@ func Connect(t testing.TB, definitions ...sdk.Definition) *host.Client {
 // serve runs a gRPC server in memory until the test ends.
 func serve(t testing.TB, p plugin.GRPCPlugin) *bufconn.Listener {
 	t.Helper()
-	server := grpc.NewServer(grpc.MaxRecvMsgSize(wire.MaxMessageBytes), grpc.MaxSendMsgSize(wire.MaxMessageBytes))
+	server := grpc.NewServer(wire.ServerOptions()...)
 	if err := p.GRPCServer(nil, server); err != nil {
 		t.Fatalf("serve: %v", err)
 	}

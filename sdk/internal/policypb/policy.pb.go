@@ -3033,6 +3033,588 @@ func (*DrainResponse) Descriptor() ([]byte, []int) {
 	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{40}
 }
 
+// SessionRequest holds what a host has to say at a time.
+type SessionRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// calls are taken up in this order.
+	Calls         []*SessionCall `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRequest) Reset() {
+	*x = SessionRequest{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRequest) ProtoMessage() {}
+
+func (x *SessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
+func (*SessionRequest) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *SessionRequest) GetCalls() []*SessionCall {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+// SessionCall is one call. Exactly one of its messages is set.
+type SessionCall struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id names the call in its answers. Calls of one stream have distinct ids.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// decide is as the call Decide.
+	Decide *DecideRequest `protobuf:"bytes,2,opt,name=decide,proto3" json:"decide,omitempty"`
+	// admit is as the call Admit, but it is answered more than once while the
+	// request waits: each time that its position changes, and once it is settled.
+	Admit *AdmitRequest `protobuf:"bytes,3,opt,name=admit,proto3" json:"admit,omitempty"`
+	// report is answered once all of it is done.
+	Report *Report `protobuf:"bytes,4,opt,name=report,proto3" json:"report,omitempty"`
+	// ping is answered at once, whatever policies do.
+	Ping *Ping `protobuf:"bytes,5,opt,name=ping,proto3" json:"ping,omitempty"`
+	// abandon says that nobody waits any more for the answer to a call. It has
+	// no id of its own and no answer. The call may be ended. It ends no wait and
+	// no lease; see Cancel.
+	Abandon       *Abandon `protobuf:"bytes,6,opt,name=abandon,proto3" json:"abandon,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionCall) Reset() {
+	*x = SessionCall{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionCall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionCall) ProtoMessage() {}
+
+func (x *SessionCall) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionCall.ProtoReflect.Descriptor instead.
+func (*SessionCall) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *SessionCall) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SessionCall) GetDecide() *DecideRequest {
+	if x != nil {
+		return x.Decide
+	}
+	return nil
+}
+
+func (x *SessionCall) GetAdmit() *AdmitRequest {
+	if x != nil {
+		return x.Admit
+	}
+	return nil
+}
+
+func (x *SessionCall) GetReport() *Report {
+	if x != nil {
+		return x.Report
+	}
+	return nil
+}
+
+func (x *SessionCall) GetPing() *Ping {
+	if x != nil {
+		return x.Ping
+	}
+	return nil
+}
+
+func (x *SessionCall) GetAbandon() *Abandon {
+	if x != nil {
+		return x.Abandon
+	}
+	return nil
+}
+
+// Report tells what has happened: the calls Observe, Release and Cancel, which
+// are carried out in this order.
+type Report struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// observe is as calls of Observe.
+	Observe []*ObserveRequest `protobuf:"bytes,1,rep,name=observe,proto3" json:"observe,omitempty"`
+	// release is as a call of Release, if it is set.
+	Release *ReleaseRequest `protobuf:"bytes,2,opt,name=release,proto3" json:"release,omitempty"`
+	// cancel is as calls of Cancel.
+	Cancel        []*CancelRequest `protobuf:"bytes,3,rep,name=cancel,proto3" json:"cancel,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Report) Reset() {
+	*x = Report{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Report) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Report) ProtoMessage() {}
+
+func (x *Report) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Report.ProtoReflect.Descriptor instead.
+func (*Report) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *Report) GetObserve() []*ObserveRequest {
+	if x != nil {
+		return x.Observe
+	}
+	return nil
+}
+
+func (x *Report) GetRelease() *ReleaseRequest {
+	if x != nil {
+		return x.Release
+	}
+	return nil
+}
+
+func (x *Report) GetCancel() []*CancelRequest {
+	if x != nil {
+		return x.Cancel
+	}
+	return nil
+}
+
+// Ping asks whether the process lives.
+type Ping struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Ping) Reset() {
+	*x = Ping{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Ping) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Ping) ProtoMessage() {}
+
+func (x *Ping) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Ping.ProtoReflect.Descriptor instead.
+func (*Ping) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{44}
+}
+
+// Abandon names a call that nobody waits for.
+type Abandon struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is SessionCall.id of that call.
+	Id            uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Abandon) Reset() {
+	*x = Abandon{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Abandon) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Abandon) ProtoMessage() {}
+
+func (x *Abandon) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Abandon.ProtoReflect.Descriptor instead.
+func (*Abandon) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *Abandon) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+// SessionResponse holds what a plugin has to say at a time.
+type SessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// answers are in any order.
+	Answers       []*SessionAnswer `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionResponse) Reset() {
+	*x = SessionResponse{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionResponse) ProtoMessage() {}
+
+func (x *SessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
+func (*SessionResponse) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SessionResponse) GetAnswers() []*SessionAnswer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+// SessionAnswer answers one call. Exactly one of its messages is set.
+type SessionAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// id is SessionCall.id, or 0 for what no call has asked.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// failed says that the call failed, as a gRPC status does.
+	Failed *Failed `protobuf:"bytes,2,opt,name=failed,proto3" json:"failed,omitempty"`
+	// decide answers decide.
+	Decide *DecideResponse `protobuf:"bytes,3,opt,name=decide,proto3" json:"decide,omitempty"`
+	// admit answers admit.
+	Admit *AdmitResponse `protobuf:"bytes,4,opt,name=admit,proto3" json:"admit,omitempty"`
+	// done answers report and ping.
+	Done *Done `protobuf:"bytes,5,opt,name=done,proto3" json:"done,omitempty"`
+	// revoked is not an answer: a policy no longer stands for a lease.
+	Revoked       *Revoked `protobuf:"bytes,6,opt,name=revoked,proto3" json:"revoked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionAnswer) Reset() {
+	*x = SessionAnswer{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionAnswer) ProtoMessage() {}
+
+func (x *SessionAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionAnswer.ProtoReflect.Descriptor instead.
+func (*SessionAnswer) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SessionAnswer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *SessionAnswer) GetFailed() *Failed {
+	if x != nil {
+		return x.Failed
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetDecide() *DecideResponse {
+	if x != nil {
+		return x.Decide
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetAdmit() *AdmitResponse {
+	if x != nil {
+		return x.Admit
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetDone() *Done {
+	if x != nil {
+		return x.Done
+	}
+	return nil
+}
+
+func (x *SessionAnswer) GetRevoked() *Revoked {
+	if x != nil {
+		return x.Revoked
+	}
+	return nil
+}
+
+// Failed says that a call failed.
+type Failed struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// code is that of the gRPC status.
+	Code uint32 `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
+	// message is that of the gRPC status.
+	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failed) Reset() {
+	*x = Failed{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failed) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failed) ProtoMessage() {}
+
+func (x *Failed) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failed.ProtoReflect.Descriptor instead.
+func (*Failed) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *Failed) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Failed) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+// Done says that a call is done.
+type Done struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Done) Reset() {
+	*x = Done{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Done) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Done) ProtoMessage() {}
+
+func (x *Done) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Done.ProtoReflect.Descriptor instead.
+func (*Done) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{49}
+}
+
+// Revoked tells that a policy can no longer stand for a lease that it gave. The
+// host ends the request as soon as it can, and releases the lease as ever.
+type Revoked struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance is the admission instance that gave the lease.
+	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	// ticket names the lease.
+	Ticket *Ticket `protobuf:"bytes,2,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// reason is one of the closed set of package policy.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Revoked) Reset() {
+	*x = Revoked{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Revoked) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Revoked) ProtoMessage() {}
+
+func (x *Revoked) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
+func (*Revoked) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Revoked) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *Revoked) GetTicket() *Ticket {
+	if x != nil {
+		return x.Ticket
+	}
+	return nil
+}
+
+func (x *Revoked) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_usher_policy_v1_policy_proto protoreflect.FileDescriptor
 
 const file_usher_policy_v1_policy_proto_rawDesc = "" +
@@ -3246,7 +3828,40 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x0fRestoreResponse\"*\n" +
 	"\fDrainRequest\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\"\x0f\n" +
-	"\rDrainResponse*j\n" +
+	"\rDrainResponse\"D\n" +
+	"\x0eSessionRequest\x122\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1c.usher.policy.v1.SessionCallR\x05calls\"\x9a\x02\n" +
+	"\vSessionCall\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
+	"\x06decide\x18\x02 \x01(\v2\x1e.usher.policy.v1.DecideRequestR\x06decide\x123\n" +
+	"\x05admit\x18\x03 \x01(\v2\x1d.usher.policy.v1.AdmitRequestR\x05admit\x12/\n" +
+	"\x06report\x18\x04 \x01(\v2\x17.usher.policy.v1.ReportR\x06report\x12)\n" +
+	"\x04ping\x18\x05 \x01(\v2\x15.usher.policy.v1.PingR\x04ping\x122\n" +
+	"\aabandon\x18\x06 \x01(\v2\x18.usher.policy.v1.AbandonR\aabandon\"\xb6\x01\n" +
+	"\x06Report\x129\n" +
+	"\aobserve\x18\x01 \x03(\v2\x1f.usher.policy.v1.ObserveRequestR\aobserve\x129\n" +
+	"\arelease\x18\x02 \x01(\v2\x1f.usher.policy.v1.ReleaseRequestR\arelease\x126\n" +
+	"\x06cancel\x18\x03 \x03(\v2\x1e.usher.policy.v1.CancelRequestR\x06cancel\"\x06\n" +
+	"\x04Ping\"\x19\n" +
+	"\aAbandon\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"K\n" +
+	"\x0fSessionResponse\x128\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1e.usher.policy.v1.SessionAnswerR\aanswers\"\x9e\x02\n" +
+	"\rSessionAnswer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12/\n" +
+	"\x06failed\x18\x02 \x01(\v2\x17.usher.policy.v1.FailedR\x06failed\x127\n" +
+	"\x06decide\x18\x03 \x01(\v2\x1f.usher.policy.v1.DecideResponseR\x06decide\x124\n" +
+	"\x05admit\x18\x04 \x01(\v2\x1e.usher.policy.v1.AdmitResponseR\x05admit\x12)\n" +
+	"\x04done\x18\x05 \x01(\v2\x15.usher.policy.v1.DoneR\x04done\x122\n" +
+	"\arevoked\x18\x06 \x01(\v2\x18.usher.policy.v1.RevokedR\arevoked\"6\n" +
+	"\x06Failed\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x06\n" +
+	"\x04Done\"n\n" +
+	"\aRevoked\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12/\n" +
+	"\x06ticket\x18\x02 \x01(\v2\x17.usher.policy.v1.TicketR\x06ticket\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason*j\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_SELECTION\x10\x01\x12\x12\n" +
@@ -3262,7 +3877,7 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTATUS_ELIGIBLE\x10\x01\x12\x0f\n" +
 	"\vSTATUS_BUSY\x10\x02\x12\x12\n" +
-	"\x0eSTATUS_SKIPPED\x10\x032\xfe\x06\n" +
+	"\x0eSTATUS_SKIPPED\x10\x032\xd0\a\n" +
 	"\rPolicyService\x12L\n" +
 	"\aGetInfo\x12\x1f.usher.policy.v1.GetInfoRequest\x1a .usher.policy.v1.GetInfoResponse\x12a\n" +
 	"\x0eValidateConfig\x12&.usher.policy.v1.ValidateConfigRequest\x1a'.usher.policy.v1.ValidateConfigResponse\x12R\n" +
@@ -3274,7 +3889,8 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x06Cancel\x12\x1e.usher.policy.v1.CancelRequest\x1a\x1f.usher.policy.v1.CancelResponse\x12L\n" +
 	"\aRelease\x12\x1f.usher.policy.v1.ReleaseRequest\x1a .usher.policy.v1.ReleaseResponse\x12L\n" +
 	"\aObserve\x12\x1f.usher.policy.v1.ObserveRequest\x1a .usher.policy.v1.ObserveResponse\x12F\n" +
-	"\x05Drain\x12\x1d.usher.policy.v1.DrainRequest\x1a\x1e.usher.policy.v1.DrainResponseB3Z1github.com/usherproxy/usher/sdk/internal/policypbb\x06proto3"
+	"\x05Drain\x12\x1d.usher.policy.v1.DrainRequest\x1a\x1e.usher.policy.v1.DrainResponse\x12P\n" +
+	"\aSession\x12\x1f.usher.policy.v1.SessionRequest\x1a .usher.policy.v1.SessionResponse(\x010\x01B3Z1github.com/usherproxy/usher/sdk/internal/policypbb\x06proto3"
 
 var (
 	file_usher_policy_v1_policy_proto_rawDescOnce sync.Once
@@ -3289,7 +3905,7 @@ func file_usher_policy_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_usher_policy_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_usher_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_usher_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_usher_policy_v1_policy_proto_goTypes = []any{
 	(Kind)(0),                      // 0: usher.policy.v1.Kind
 	(ScopeKind)(0),                 // 1: usher.policy.v1.ScopeKind
@@ -3335,21 +3951,31 @@ var file_usher_policy_v1_policy_proto_goTypes = []any{
 	(*RestoreResponse)(nil),        // 41: usher.policy.v1.RestoreResponse
 	(*DrainRequest)(nil),           // 42: usher.policy.v1.DrainRequest
 	(*DrainResponse)(nil),          // 43: usher.policy.v1.DrainResponse
-	nil,                            // 44: usher.policy.v1.Candidate.LabelsEntry
-	(*durationpb.Duration)(nil),    // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 46: google.protobuf.Timestamp
+	(*SessionRequest)(nil),         // 44: usher.policy.v1.SessionRequest
+	(*SessionCall)(nil),            // 45: usher.policy.v1.SessionCall
+	(*Report)(nil),                 // 46: usher.policy.v1.Report
+	(*Ping)(nil),                   // 47: usher.policy.v1.Ping
+	(*Abandon)(nil),                // 48: usher.policy.v1.Abandon
+	(*SessionResponse)(nil),        // 49: usher.policy.v1.SessionResponse
+	(*SessionAnswer)(nil),          // 50: usher.policy.v1.SessionAnswer
+	(*Failed)(nil),                 // 51: usher.policy.v1.Failed
+	(*Done)(nil),                   // 52: usher.policy.v1.Done
+	(*Revoked)(nil),                // 53: usher.policy.v1.Revoked
+	nil,                            // 54: usher.policy.v1.Candidate.LabelsEntry
+	(*durationpb.Duration)(nil),    // 55: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
 }
 var file_usher_policy_v1_policy_proto_depIdxs = []int32{
 	7,  // 0: usher.policy.v1.ValidateConfigResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
 	0,  // 1: usher.policy.v1.ConfigureResponse.kinds:type_name -> usher.policy.v1.Kind
 	7,  // 2: usher.policy.v1.ConfigureResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
 	12, // 3: usher.policy.v1.SyncCatalogRequest.candidates:type_name -> usher.policy.v1.Candidate
-	44, // 4: usher.policy.v1.Candidate.labels:type_name -> usher.policy.v1.Candidate.LabelsEntry
+	54, // 4: usher.policy.v1.Candidate.labels:type_name -> usher.policy.v1.Candidate.LabelsEntry
 	13, // 5: usher.policy.v1.Candidate.scopes:type_name -> usher.policy.v1.Scope
 	1,  // 6: usher.policy.v1.Scope.kind:type_name -> usher.policy.v1.ScopeKind
-	45, // 7: usher.policy.v1.Scope.window:type_name -> google.protobuf.Duration
-	46, // 8: usher.policy.v1.Request.received_at:type_name -> google.protobuf.Timestamp
-	46, // 9: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
+	55, // 7: usher.policy.v1.Scope.window:type_name -> google.protobuf.Duration
+	56, // 8: usher.policy.v1.Request.received_at:type_name -> google.protobuf.Timestamp
+	56, // 9: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
 	13, // 10: usher.policy.v1.Request.scopes:type_name -> usher.policy.v1.Scope
 	16, // 11: usher.policy.v1.Request.headers:type_name -> usher.policy.v1.Header
 	17, // 12: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
@@ -3361,13 +3987,13 @@ var file_usher_policy_v1_policy_proto_depIdxs = []int32{
 	20, // 18: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
 	22, // 19: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
 	21, // 20: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
-	45, // 21: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
+	55, // 21: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
 	2,  // 22: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
-	46, // 23: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
+	56, // 23: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
 	23, // 24: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
 	24, // 25: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
 	25, // 26: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
-	45, // 27: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
+	55, // 27: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
 	17, // 28: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
 	15, // 29: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
 	14, // 30: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
@@ -3379,44 +4005,62 @@ var file_usher_policy_v1_policy_proto_depIdxs = []int32{
 	33, // 36: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
 	17, // 37: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
 	34, // 38: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
-	45, // 39: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
+	55, // 39: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
 	37, // 40: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
-	46, // 41: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
+	56, // 41: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
 	34, // 42: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
-	45, // 43: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
-	45, // 44: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
-	46, // 45: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
+	55, // 43: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
+	55, // 44: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
+	56, // 45: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
 	40, // 46: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
 	40, // 47: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
 	15, // 48: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
 	14, // 49: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
-	3,  // 50: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
-	5,  // 51: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
-	8,  // 52: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
-	10, // 53: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
-	39, // 54: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
-	18, // 55: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
-	26, // 56: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
-	28, // 57: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
-	31, // 58: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
-	36, // 59: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
-	42, // 60: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
-	4,  // 61: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
-	6,  // 62: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
-	9,  // 63: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
-	11, // 64: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
-	41, // 65: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
-	19, // 66: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
-	27, // 67: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
-	29, // 68: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
-	35, // 69: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
-	38, // 70: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
-	43, // 71: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
-	61, // [61:72] is the sub-list for method output_type
-	50, // [50:61] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	45, // 50: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
+	18, // 51: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
+	26, // 52: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
+	46, // 53: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
+	47, // 54: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
+	48, // 55: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
+	36, // 56: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
+	31, // 57: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
+	28, // 58: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
+	50, // 59: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
+	51, // 60: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
+	19, // 61: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
+	27, // 62: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
+	52, // 63: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
+	53, // 64: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
+	30, // 65: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
+	3,  // 66: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
+	5,  // 67: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
+	8,  // 68: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
+	10, // 69: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
+	39, // 70: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
+	18, // 71: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
+	26, // 72: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
+	28, // 73: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
+	31, // 74: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
+	36, // 75: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
+	42, // 76: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
+	44, // 77: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
+	4,  // 78: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
+	6,  // 79: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
+	9,  // 80: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
+	11, // 81: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
+	41, // 82: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
+	19, // 83: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
+	27, // 84: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
+	29, // 85: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
+	35, // 86: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
+	38, // 87: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
+	43, // 88: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
+	49, // 89: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
+	78, // [78:90] is the sub-list for method output_type
+	66, // [66:78] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_usher_policy_v1_policy_proto_init() }
@@ -3436,7 +4080,7 @@ func file_usher_policy_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usher_policy_v1_policy_proto_rawDesc), len(file_usher_policy_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

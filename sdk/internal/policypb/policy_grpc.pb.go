@@ -41,6 +41,7 @@ const (
 	PolicyService_Release_FullMethodName        = "/usher.policy.v1.PolicyService/Release"
 	PolicyService_Observe_FullMethodName        = "/usher.policy.v1.PolicyService/Observe"
 	PolicyService_Drain_FullMethodName          = "/usher.policy.v1.PolicyService/Drain"
+	PolicyService_Session_FullMethodName        = "/usher.policy.v1.PolicyService/Session"
 )
 
 // PolicyServiceClient is the client API for PolicyService service.
@@ -87,6 +88,16 @@ type PolicyServiceClient interface {
 	// Drain ends an instance: its waits are rejected, and its resources freed.
 	// Without an instance it announces that the process will be stopped.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
+	// Session carries what every request asks, on one stream that lasts as long
+	// as the process. It is a capability named "session": a host that finds it in
+	// GetInfoResponse opens one, and may still make any of the calls above.
+	//
+	// The calls of a stream are independent of each other, and are answered in
+	// any order; a slow one must not hold up the others. Both sides put into one
+	// message what they have to say at a time. The end of the stream ends the
+	// calls that were not answered, as the end of the process would, and no
+	// waits and no leases: the host asks again.
+	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 }
 
 type policyServiceClient struct {
@@ -207,6 +218,19 @@ func (c *policyServiceClient) Drain(ctx context.Context, in *DrainRequest, opts 
 	return out, nil
 }
 
+func (c *policyServiceClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &PolicyService_ServiceDesc.Streams[0], PolicyService_Session_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SessionRequest, SessionResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PolicyService_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
+
 // PolicyServiceServer is the server API for PolicyService service.
 // All implementations must embed UnimplementedPolicyServiceServer
 // for forward compatibility.
@@ -251,6 +275,16 @@ type PolicyServiceServer interface {
 	// Drain ends an instance: its waits are rejected, and its resources freed.
 	// Without an instance it announces that the process will be stopped.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
+	// Session carries what every request asks, on one stream that lasts as long
+	// as the process. It is a capability named "session": a host that finds it in
+	// GetInfoResponse opens one, and may still make any of the calls above.
+	//
+	// The calls of a stream are independent of each other, and are answered in
+	// any order; a slow one must not hold up the others. Both sides put into one
+	// message what they have to say at a time. The end of the stream ends the
+	// calls that were not answered, as the end of the process would, and no
+	// waits and no leases: the host asks again.
+	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	mustEmbedUnimplementedPolicyServiceServer()
 }
 
@@ -293,6 +327,9 @@ func (UnimplementedPolicyServiceServer) Observe(context.Context, *ObserveRequest
 }
 func (UnimplementedPolicyServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
+}
+func (UnimplementedPolicyServiceServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method Session not implemented")
 }
 func (UnimplementedPolicyServiceServer) mustEmbedUnimplementedPolicyServiceServer() {}
 func (UnimplementedPolicyServiceServer) testEmbeddedByValue()                       {}
@@ -513,6 +550,13 @@ func _PolicyService_Drain_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PolicyService_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(PolicyServiceServer).Session(&grpc.GenericServerStream[SessionRequest, SessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type PolicyService_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
+
 // PolicyService_ServiceDesc is the grpc.ServiceDesc for PolicyService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -565,6 +609,13 @@ var PolicyService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _PolicyService_Drain_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Session",
+			Handler:       _PolicyService_Session_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "usher/policy/v1/policy.proto",
 }
