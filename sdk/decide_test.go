@@ -242,6 +242,8 @@ func TestConfigureTellsWhatAnInstanceOffers(t *testing.T) {
 		"admission": {sdk.Policies{Admission: newDesk()}, host.Kinds{Admission: true}},
 		"restorer":  {sdk.Policies{Admission: &restorableDesk{}}, host.Kinds{Admission: true, Restorer: true}},
 		"observer":  {sdk.Policies{Observer: observeFunc(nil)}, host.Kinds{Observer: true}},
+		"operable":  {sdk.Policies{Selection: ledger{}}, host.Kinds{Selection: true, Operable: true}},
+		"operator":  {sdk.Policies{Selection: selectFunc(skipB), Operable: ledger{}}, host.Kinds{Selection: true, Operable: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

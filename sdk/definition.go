@@ -20,6 +20,10 @@ type Policies struct {
 	// Observer hears how attempts ended.
 	Observer policy.Observer
 
+	// Operable answers operators. The default is the first of Selection,
+	// Admission and Observer that implements it.
+	Operable policy.Operable
+
 	// Close, if set, is called once when the instance is not used any more,
 	// after its last call has ended. It should return within a second.
 	Close func(ctx context.Context) error
@@ -71,6 +75,7 @@ func Define[C any](name string, defaults C, build func(ctx context.Context, conf
 			if err == nil && p.Admission == nil && p.Selection == nil && p.Observer == nil {
 				err = errors.New("the plugin offers no policy")
 			}
+			p.Operable = p.operable()
 			return p, diagnose(err)
 		},
 	}

@@ -134,6 +134,9 @@ func (in *instance) kinds() []policypb.Kind {
 	if in.policies.Observer != nil {
 		kinds = append(kinds, policypb.Kind_KIND_OBSERVER)
 	}
+	if in.policies.Operable != nil {
+		kinds = append(kinds, policypb.Kind_KIND_OPERABLE)
+	}
 	return kinds
 }
 

@@ -32,7 +32,7 @@ func TestEqualConfigurationsShareAnInstance(t *testing.T) {
 		if in.Name() != equal[0].Name() || in.Name() == other.Name() {
 			t.Errorf("instance %s, want %s, and not %s", in.Name(), equal[0].Name(), other.Name())
 		}
-		if want := (host.Kinds{Selection: true, Admission: true, Observer: true, Restorer: true}); in.Kinds() != want {
+		if want := (host.Kinds{Selection: true, Admission: true, Observer: true, Restorer: true, Operable: true}); in.Kinds() != want {
 			t.Errorf("got %+v, want %+v", in.Kinds(), want)
 		}
 	}

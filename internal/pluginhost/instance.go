@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/host"
 )
 
@@ -81,6 +82,18 @@ func (p *Plugin) addInstance(ctx context.Context, key, policy string, config jso
 
 // Kinds are the decisions that the instance takes part in.
 func (in *Instance) Kinds() host.Kinds { return in.kinds }
+
+// Operate carries out a command of an operator. It returns a
+// [*host.CommandError] if it is the command that is wrong. While the process is
+// being restarted it waits, as long as ctx allows.
+func (in *Instance) Operate(ctx context.Context, cmd policy.Command) (json.RawMessage, error) {
+	var out json.RawMessage
+	err := in.plugin.call(ctx, in.plugin.unlessDeadly("do", func(process *process) (err error) {
+		out, err = process.Operate(ctx, in.name, cmd)
+		return err
+	}))
+	return out, err
+}
 
 // Name is the name of the instance in calls of its plugin.
 func (in *Instance) Name() string { return in.name }

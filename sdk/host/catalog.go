@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/internal/policypb"
@@ -26,7 +27,7 @@ type Catalog struct {
 
 // NewCatalog returns the catalog of candidates, whose IDs must be distinct. What
 // changes with every request, which is the load and how much of a scope is
-// used, is not part of it.
+// used until when, is not part of it.
 func NewCatalog(candidates []policy.Candidate) (*Catalog, error) {
 	c := &Catalog{Candidates: make([]policy.Candidate, len(candidates)), index: make(map[string]int, len(candidates))}
 	sum := sha256.New()
@@ -50,7 +51,7 @@ func unchanging(c policy.Candidate) policy.Candidate {
 	c.Load = policy.Load{}
 	c.Scopes = slices.Clone(c.Scopes)
 	for i := range c.Scopes {
-		c.Scopes[i].Used = 0
+		c.Scopes[i].Used, c.Scopes[i].Resets = 0, time.Time{}
 	}
 	return c
 }

@@ -38,7 +38,9 @@ func TestCatalogsOfEqualContentHaveEqualNames(t *testing.T) {
 		"the load": func(cs []policy.Candidate) {
 			cs[0].Load = policy.Load{InFlight: 3, Latency: time.Second, Failures: 0.5}
 		},
-		"a used scope": func(cs []policy.Candidate) { cs[0].Scopes[0].Used = 2 },
+		"a used scope": func(cs []policy.Candidate) {
+			cs[0].Scopes[0].Used, cs[0].Scopes[0].Resets = 2, time.Unix(1, 0)
+		},
 	} {
 		changed := candidates()
 		change(changed)
@@ -59,6 +61,9 @@ func TestCatalogsOfEqualContentHaveEqualNames(t *testing.T) {
 		"a label":      func(cs []policy.Candidate) { cs[0].Labels["region"] = "us" },
 		"a limit":      func(cs []policy.Candidate) { cs[0].Scopes[0].Limit = 3 },
 		"the priority": func(cs []policy.Candidate) { cs[1].Priority = 1 },
+		"a secret":     func(cs []policy.Candidate) { cs[1].KeyVersion = "v2" },
+		"an account":   func(cs []policy.Candidate) { cs[1].Account = "openai/team" },
+		"a price":      func(cs []policy.Candidate) { cs[1].Price.Input = 2.5 },
 		"disabled":     func(cs []policy.Candidate) { cs[1].Disabled = true },
 	} {
 		changed := candidates()

@@ -119,6 +119,9 @@ type Kinds struct {
 
 	// Restorer is set if the admission can be restored.
 	Restorer bool
+
+	// Operable is set if the instance answers operators.
+	Operable bool
 }
 
 // A ConfigError tells that a plugin refused a configuration.
@@ -153,6 +156,7 @@ func (c *Client) Configure(ctx context.Context, instance, policyName string, con
 		Admission: has(policypb.Kind_KIND_ADMISSION),
 		Observer:  has(policypb.Kind_KIND_OBSERVER),
 		Restorer:  has(policypb.Kind_KIND_RESTORER),
+		Operable:  has(policypb.Kind_KIND_OPERABLE),
 	}, nil
 }
 

@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -31,6 +32,9 @@ func (c *Client) Instance(name string, kinds Kinds) sdk.Policies {
 	}
 	if kinds.Observer {
 		p.Observer = remoteObserver{r}
+	}
+	if kinds.Operable {
+		p.Operable = remoteOperable{r}
 	}
 	p.Close = func(ctx context.Context) error { return c.Drain(ctx, name) }
 	return p
@@ -196,9 +200,20 @@ func (r remoteObserver) Observe(ctx context.Context, res policy.AttemptResult) {
 	_ = err // an observation that is lost is a lesson that comes later
 }
 
+type remoteOperable struct{ *remote }
+
+func (r remoteOperable) Operate(ctx context.Context, cmd policy.Command) (json.RawMessage, error) {
+	out, err := r.client.Operate(ctx, r.instance, cmd)
+	if _, refused := errors.AsType[*CommandError](err); err != nil && !refused {
+		err = failure(ctx, "carry out command "+cmd.Name, err)
+	}
+	return out, err
+}
+
 var (
 	_ policy.Selector = remoteSelector{}
 	_ policy.Admitter = remoteAdmitter{}
 	_ policy.Restorer = remoteRestorer{}
 	_ policy.Observer = remoteObserver{}
+	_ policy.Operable = remoteOperable{}
 )

@@ -65,6 +65,11 @@ func testPolicies(t *testing.T, build func(t *testing.T) sdk.Policies) {
 			TestObserver(t, func(t *testing.T) policy.Observer { return build(t).Observer })
 		})
 	}
+	if offered.Operable != nil {
+		t.Run("operable", func(t *testing.T) {
+			TestOperable(t, func(t *testing.T) policy.Operable { return build(t).Operable })
+		})
+	}
 }
 
 // testConfig checks how the policy takes its configuration.
@@ -148,5 +153,8 @@ func serves(t *testing.T, p sdk.Policies) {
 	}
 	if p.Observer != nil {
 		p.Observer.Observe(t.Context(), results(newOffers(1))[0])
+	}
+	if p.Operable != nil {
+		status(t, p.Operable)
 	}
 }

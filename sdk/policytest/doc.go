@@ -9,8 +9,8 @@
 //	}
 //
 // The suites can be used alone, with any constructor: [TestAdmitter],
-// [TestScopes], [TestRestorer], [TestSelector] and [TestObserver]. [Build] and
-// [Dial] make an instance for tests of one's own.
+// [TestScopes], [TestRestorer], [TestSelector], [TestObserver] and
+// [TestOperable]. [Build] and [Dial] make an instance for tests of one's own.
 //
 // Every check is a subtest whose name says what must hold, so "go test -run"
 // selects one. Run them with -race: many checks call the policy from many

@@ -2,6 +2,7 @@ package policytest_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -29,6 +30,9 @@ type fault struct {
 
 	// restore changes what it gets to see of a restart.
 	restore func(running []policy.Held, waiting []policy.AdmitRequest) ([]policy.Held, []policy.AdmitRequest)
+
+	// operate changes how it answers operators.
+	operate func(g *gate, cmd policy.Command) (json.RawMessage, error)
 
 	// found is the check that must fail.
 	found string
@@ -140,6 +144,22 @@ var faults = map[string]fault{
 		},
 		found: "restorer/running requests count",
 	},
+	"takes any command": {
+		operate: func(g *gate, _ policy.Command) (json.RawMessage, error) {
+			return g.Operate(context.Background(), policy.Command{Name: "status"})
+		},
+		found: "operable/an unknown command is an error that names it",
+	},
+	"needs input for its status": {
+		operate: func(_ *gate, cmd policy.Command) (json.RawMessage, error) {
+			return nil, json.Unmarshal(cmd.Input, new(int))
+		},
+		found: "operable/status is answered as JSON and without input",
+	},
+	"answers in prose": {
+		operate: func(*gate, policy.Command) (json.RawMessage, error) { return json.RawMessage("all is well"), nil },
+		found:   "operable/status is answered as JSON and without input",
+	},
 	"turns the line round": {
 		restore: func(running []policy.Held, waiting []policy.AdmitRequest) ([]policy.Held, []policy.AdmitRequest) {
 			waiting = slices.Clone(waiting)
@@ -189,6 +209,13 @@ func (f *faulty) Restore(ctx context.Context, running []policy.Held, waiting []p
 	return leases, err
 }
 
+func (f *faulty) Operate(ctx context.Context, cmd policy.Command) (json.RawMessage, error) {
+	if f.operate != nil {
+		return f.operate(f.gate, cmd)
+	}
+	return f.gate.Operate(ctx, cmd)
+}
+
 func releaseNow(l policy.Lease, out policy.Outcome) { _ = l.Release(context.Background(), out) }
 
 func TestSuitesFindFaults(t *testing.T) {
@@ -224,6 +251,9 @@ func TestFaultyPolicy(t *testing.T) {
 	})
 	t.Run("restorer", func(t *testing.T) {
 		policytest.TestRestorer(t, func(*testing.T) policy.Restorer { return build() })
+	})
+	t.Run("operable", func(t *testing.T) {
+		policytest.TestOperable(t, func(*testing.T) policy.Operable { return build() })
 	})
 }
 

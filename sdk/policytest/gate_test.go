@@ -2,6 +2,8 @@ package policytest_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -150,10 +152,23 @@ func (g *gate) Restore(_ context.Context, running []policy.Held, waiting []polic
 	return leases, nil
 }
 
+// Operate tells how many requests wait.
+func (g *gate) Operate(ctx context.Context, cmd policy.Command) (json.RawMessage, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if cmd.Name != "status" {
+		return nil, fmt.Errorf("unknown command %q; the gate knows status", cmd.Name)
+	}
+	return json.Marshal(map[string]int{"waiting": len(g.line)})
+}
+
 func scopesOf(r *policy.Request, c policy.Candidate) []policy.Scope {
 	return slices.Concat(r.Scopes, c.Scopes)
 }
 
 func keyOf(s policy.Scope) scopeKey { return scopeKey{s.ID, s.Kind, s.Window} }
 
-var _ policy.Restorer = (*gate)(nil)
+var (
+	_ policy.Restorer = (*gate)(nil)
+	_ policy.Operable = (*gate)(nil)
+)

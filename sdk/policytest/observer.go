@@ -56,6 +56,11 @@ func results(o *offers) []policy.AttemptResult {
 		res.Status = []int{200, 400, 401, 429, 500, 529}[i%6]
 		res.Until = o.now.Add(time.Minute)
 		res.Usage = &policy.Usage{InputTokens: 100, OutputTokens: 20, CachedTokens: 60, ReasoningTokens: 10}
+		res.About = []policy.Subject{policy.SubjectKey, policy.SubjectAccount, policy.SubjectModel}[i%3]
+		res.Windows = []policy.Window{
+			{Name: "requests", About: policy.SubjectModel, Kind: policy.ScopeRequests, Length: time.Minute, Limit: 60, Used: 0.5, Resets: o.now.Add(time.Second), ObservedAt: o.now},
+			{Name: "weekly", About: policy.SubjectAccount, Used: 1, ObservedAt: o.now},
+		}
 		res.FirstEvent, res.Duration = 20*time.Millisecond, time.Second
 		all = append(all, res)
 	}

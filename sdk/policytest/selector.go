@@ -49,6 +49,7 @@ func (o *offers) next(n int) *policy.SelectRequest {
 	req := &policy.SelectRequest{Request: o.request(o.scope("fleet", 100))}
 	req.Request.Stream = o.dice.IntN(2) == 0
 	req.Request.InputTokens = o.dice.Int64N(200_000)
+	req.Request.MinInputTokens = o.dice.Int64N(req.Request.InputTokens + 1)
 	for i := range n {
 		req.Candidates = append(req.Candidates, o.candidate(i))
 	}
@@ -59,6 +60,12 @@ func (o *offers) candidate(i int) policy.Candidate {
 	key := o.scope(fmt.Sprintf("key:k%d", i), 1+o.dice.Int64N(4))
 	key.Used = o.dice.Int64N(5)
 	c := candidate(fmt.Sprintf("k%d", i), key)
+	c.Account = []string{c.Account, "openai/shared"}[o.dice.IntN(2)]
+	rate := policy.Scope{ID: o.name + ":key:requests", Kind: policy.ScopeRequests, Limit: 10, Window: time.Minute, Used: o.dice.Int64N(12)}
+	if rate.Used > 0 {
+		rate.Resets = o.now.Add(time.Duration(o.dice.Int64N(int64(time.Minute)))).UTC()
+	}
+	c.Scopes = append(c.Scopes, rate)
 	c.Priority, c.Weight = o.dice.IntN(3), o.dice.IntN(4)
 	c.Disabled = o.dice.IntN(5) == 0
 	c.ContextTokens = []int64{0, 8_000, 128_000}[o.dice.IntN(3)]

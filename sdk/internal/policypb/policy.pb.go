@@ -48,6 +48,8 @@ const (
 	Kind_KIND_OBSERVER Kind = 3
 	// KIND_RESTORER: the instance wants Restore.
 	Kind_KIND_RESTORER Kind = 4
+	// KIND_OPERABLE: the instance answers Operate, at least "status".
+	Kind_KIND_OPERABLE Kind = 5
 )
 
 // Enum value maps for Kind.
@@ -58,6 +60,7 @@ var (
 		2: "KIND_ADMISSION",
 		3: "KIND_OBSERVER",
 		4: "KIND_RESTORER",
+		5: "KIND_OPERABLE",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -65,6 +68,7 @@ var (
 		"KIND_ADMISSION":   2,
 		"KIND_OBSERVER":    3,
 		"KIND_RESTORER":    4,
+		"KIND_OPERABLE":    5,
 	}
 )
 
@@ -726,7 +730,13 @@ type Candidate struct {
 	// labels are the operator's own words.
 	Labels map[string]string `protobuf:"bytes,9,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// scopes are what a request takes when this candidate serves it.
-	Scopes        []*Scope `protobuf:"bytes,10,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	Scopes []*Scope `protobuf:"bytes,10,rep,name=scopes,proto3" json:"scopes,omitempty"`
+	// key_version changes whenever the secret of the key does.
+	KeyVersion string `protobuf:"bytes,11,opt,name=key_version,json=keyVersion,proto3" json:"key_version,omitempty"`
+	// account names the provider's account that the key belongs to.
+	Account string `protobuf:"bytes,12,opt,name=account,proto3" json:"account,omitempty"`
+	// price is what the model costs, if the configuration tells.
+	Price         *Price `protobuf:"bytes,13,opt,name=price,proto3" json:"price,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -831,6 +841,83 @@ func (x *Candidate) GetScopes() []*Scope {
 	return nil
 }
 
+func (x *Candidate) GetKeyVersion() string {
+	if x != nil {
+		return x.KeyVersion
+	}
+	return ""
+}
+
+func (x *Candidate) GetAccount() string {
+	if x != nil {
+		return x.Account
+	}
+	return ""
+}
+
+func (x *Candidate) GetPrice() *Price {
+	if x != nil {
+		return x.Price
+	}
+	return nil
+}
+
+// Price is what a model costs, in a currency of the operator's choice, for a
+// million tokens.
+type Price struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// input is the price of a million input tokens.
+	Input float64 `protobuf:"fixed64,1,opt,name=input,proto3" json:"input,omitempty"`
+	// output is the price of a million output tokens.
+	Output        float64 `protobuf:"fixed64,2,opt,name=output,proto3" json:"output,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Price) Reset() {
+	*x = Price{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Price) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Price) ProtoMessage() {}
+
+func (x *Price) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Price.ProtoReflect.Descriptor instead.
+func (*Price) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *Price) GetInput() float64 {
+	if x != nil {
+		return x.Input
+	}
+	return 0
+}
+
+func (x *Price) GetOutput() float64 {
+	if x != nil {
+		return x.Output
+	}
+	return 0
+}
+
 // Scope is something with a limit.
 type Scope struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -842,15 +929,18 @@ type Scope struct {
 	Limit int64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
 	// window is the length of a rate limit's window.
 	Window *durationpb.Duration `protobuf:"bytes,4,opt,name=window,proto3" json:"window,omitempty"`
-	// used is how much of a concurrency scope the host's requests hold now.
-	Used          int64 `protobuf:"varint,5,opt,name=used,proto3" json:"used,omitempty"`
+	// used is how much of a concurrency scope the host's requests hold now, or
+	// how much of a rate they took within the last window.
+	Used int64 `protobuf:"varint,5,opt,name=used,proto3" json:"used,omitempty"`
+	// resets is when the first of what used counts leaves the window of a rate.
+	Resets        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=resets,proto3" json:"resets,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -862,7 +952,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -875,7 +965,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Scope) GetId() string {
@@ -913,6 +1003,13 @@ func (x *Scope) GetUsed() int64 {
 	return 0
 }
 
+func (x *Scope) GetResets() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Resets
+	}
+	return nil
+}
+
 // CandidateRef names a candidate of a catalog, with what changes about it.
 type CandidateRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -927,14 +1024,18 @@ type CandidateRef struct {
 	Failures float64 `protobuf:"fixed64,4,opt,name=failures,proto3" json:"failures,omitempty"`
 	// used is Scope.used for each of the candidate's scopes, in their order.
 	// Missing numbers are 0.
-	Used          []int64 `protobuf:"varint,5,rep,packed,name=used,proto3" json:"used,omitempty"`
+	Used []int64 `protobuf:"varint,5,rep,packed,name=used,proto3" json:"used,omitempty"`
+	// resets_ns is Scope.resets for each of the candidate's scopes, in their
+	// order, in nanoseconds since 1970. Missing numbers are 0, and 0 means that
+	// it is not known.
+	ResetsNs      []int64 `protobuf:"varint,6,rep,packed,name=resets_ns,json=resetsNs,proto3" json:"resets_ns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CandidateRef) Reset() {
 	*x = CandidateRef{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +1047,7 @@ func (x *CandidateRef) String() string {
 func (*CandidateRef) ProtoMessage() {}
 
 func (x *CandidateRef) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1060,7 @@ func (x *CandidateRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateRef.ProtoReflect.Descriptor instead.
 func (*CandidateRef) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{11}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CandidateRef) GetIndex() uint32 {
@@ -997,6 +1098,13 @@ func (x *CandidateRef) GetUsed() []int64 {
 	return nil
 }
 
+func (x *CandidateRef) GetResetsNs() []int64 {
+	if x != nil {
+		return x.ResetsNs
+	}
+	return nil
+}
+
 // Request describes one AI request.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1018,7 +1126,7 @@ type Request struct {
 	Priority int64 `protobuf:"varint,8,opt,name=priority,proto3" json:"priority,omitempty"`
 	// arrival orders requests of equal priority; smaller came earlier.
 	Arrival int64 `protobuf:"varint,9,opt,name=arrival,proto3" json:"arrival,omitempty"`
-	// input_tokens is the estimated size of the prompt.
+	// input_tokens is an upper-bound guess of the size of the prompt.
 	InputTokens int64 `protobuf:"varint,10,opt,name=input_tokens,json=inputTokens,proto3" json:"input_tokens,omitempty"`
 	// max_output_tokens is the output limit that was asked for, or 0.
 	MaxOutputTokens int64 `protobuf:"varint,11,opt,name=max_output_tokens,json=maxOutputTokens,proto3" json:"max_output_tokens,omitempty"`
@@ -1033,14 +1141,16 @@ type Request struct {
 	// headers are those that were granted to the plugin.
 	Headers []*Header `protobuf:"bytes,16,rep,name=headers,proto3" json:"headers,omitempty"`
 	// body is the body if it was granted to the plugin.
-	Body          []byte `protobuf:"bytes,17,opt,name=body,proto3" json:"body,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Body []byte `protobuf:"bytes,17,opt,name=body,proto3" json:"body,omitempty"`
+	// min_input_tokens is a lower-bound guess of the size of the prompt.
+	MinInputTokens int64 `protobuf:"varint,18,opt,name=min_input_tokens,json=minInputTokens,proto3" json:"min_input_tokens,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1052,7 +1162,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1065,7 +1175,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{12}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Request) GetId() string {
@@ -1187,6 +1297,13 @@ func (x *Request) GetBody() []byte {
 	return nil
 }
 
+func (x *Request) GetMinInputTokens() int64 {
+	if x != nil {
+		return x.MinInputTokens
+	}
+	return 0
+}
+
 // Header is one request header.
 type Header struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1200,7 +1317,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1212,7 +1329,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1225,7 +1342,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{13}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Header) GetName() string {
@@ -1255,7 +1372,7 @@ type TraceContext struct {
 
 func (x *TraceContext) Reset() {
 	*x = TraceContext{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1384,7 @@ func (x *TraceContext) String() string {
 func (*TraceContext) ProtoMessage() {}
 
 func (x *TraceContext) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1397,7 @@ func (x *TraceContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceContext.ProtoReflect.Descriptor instead.
 func (*TraceContext) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{14}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TraceContext) GetTraceparent() string {
@@ -1327,7 +1444,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1339,7 +1456,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1352,7 +1469,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{15}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DecideRequest) GetTrace() *TraceContext {
@@ -1441,7 +1558,7 @@ type DecideResponse struct {
 
 func (x *DecideResponse) Reset() {
 	*x = DecideResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1570,7 @@ func (x *DecideResponse) String() string {
 func (*DecideResponse) ProtoMessage() {}
 
 func (x *DecideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1583,7 @@ func (x *DecideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
 func (*DecideResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{16}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DecideResponse) GetTrace() *TraceContext {
@@ -1506,7 +1623,7 @@ type Selection struct {
 
 func (x *Selection) Reset() {
 	*x = Selection{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1635,7 @@ func (x *Selection) String() string {
 func (*Selection) ProtoMessage() {}
 
 func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1648,7 @@ func (x *Selection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selection.ProtoReflect.Descriptor instead.
 func (*Selection) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{17}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Selection) GetVerdicts() []*Verdict {
@@ -1578,7 +1695,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1707,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1720,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{18}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Verdict) GetIndex() uint32 {
@@ -1673,7 +1790,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1685,7 +1802,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1698,7 +1815,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{19}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Admission) GetResult() isAdmission_Result {
@@ -1787,7 +1904,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +1916,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +1929,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{20}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Admitted) GetIndex() uint32 {
@@ -1835,7 +1952,7 @@ type Rejected struct {
 
 func (x *Rejected) Reset() {
 	*x = Rejected{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1847,7 +1964,7 @@ func (x *Rejected) String() string {
 func (*Rejected) ProtoMessage() {}
 
 func (x *Rejected) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1860,7 +1977,7 @@ func (x *Rejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
 func (*Rejected) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{21}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Rejected) GetReason() string {
@@ -1888,7 +2005,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +2017,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2030,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{22}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Waiting) GetPosition() int64 {
@@ -1950,7 +2067,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2079,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2092,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{23}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *AdmitRequest) GetTrace() *TraceContext {
@@ -2047,7 +2164,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2176,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2072,7 +2189,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{24}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *AdmitResponse) GetTrace() *TraceContext {
@@ -2102,7 +2219,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2231,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2244,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{25}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CancelRequest) GetInstance() string {
@@ -2153,7 +2270,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2165,7 +2282,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2178,7 +2295,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{26}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{27}
 }
 
 // Ticket names one admission of a request.
@@ -2194,7 +2311,7 @@ type Ticket struct {
 
 func (x *Ticket) Reset() {
 	*x = Ticket{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2323,7 @@ func (x *Ticket) String() string {
 func (*Ticket) ProtoMessage() {}
 
 func (x *Ticket) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2336,7 @@ func (x *Ticket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
 func (*Ticket) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{27}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Ticket) GetId() string {
@@ -2247,7 +2364,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2376,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2389,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{28}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ReleaseRequest) GetReleases() []*LeaseRelease {
@@ -2299,7 +2416,7 @@ type LeaseRelease struct {
 
 func (x *LeaseRelease) Reset() {
 	*x = LeaseRelease{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2428,7 @@ func (x *LeaseRelease) String() string {
 func (*LeaseRelease) ProtoMessage() {}
 
 func (x *LeaseRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2441,7 @@ func (x *LeaseRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRelease.ProtoReflect.Descriptor instead.
 func (*LeaseRelease) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{29}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LeaseRelease) GetInstance() string {
@@ -2370,7 +2487,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2499,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2512,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{30}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Outcome) GetDisposition() string {
@@ -2436,7 +2553,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2448,7 +2565,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2461,7 +2578,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{31}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2501,7 +2618,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2630,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2643,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{32}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{33}
 }
 
 // ObserveRequest tells how attempts ended.
@@ -2542,7 +2659,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2671,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2684,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{33}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ObserveRequest) GetInstances() []string {
@@ -2612,14 +2729,18 @@ type AttemptResult struct {
 	// duration is the time to the last byte.
 	Duration *durationpb.Duration `protobuf:"bytes,12,opt,name=duration,proto3" json:"duration,omitempty"`
 	// ended_at is when the attempt ended.
-	EndedAt       *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	EndedAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=ended_at,json=endedAt,proto3" json:"ended_at,omitempty"`
+	// about is what a refusal is about: "key", "account" or "model", or empty.
+	About string `protobuf:"bytes,14,opt,name=about,proto3" json:"about,omitempty"`
+	// windows are the provider's own limits, as its answer told of them.
+	Windows       []*Window `protobuf:"bytes,15,rep,name=windows,proto3" json:"windows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2631,7 +2752,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2644,7 +2765,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{34}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AttemptResult) GetRequestId() string {
@@ -2738,6 +2859,129 @@ func (x *AttemptResult) GetEndedAt() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *AttemptResult) GetAbout() string {
+	if x != nil {
+		return x.About
+	}
+	return ""
+}
+
+func (x *AttemptResult) GetWindows() []*Window {
+	if x != nil {
+		return x.Windows
+	}
+	return nil
+}
+
+// Window is one of a provider's own limits and how much of it is used.
+type Window struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name tells the windows of one subject apart.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// about is what the window limits: "key", "account" or "model".
+	About string `protobuf:"bytes,2,opt,name=about,proto3" json:"about,omitempty"`
+	// kind is set if the window is a rate limit; else it is a plan's quota.
+	Kind ScopeKind `protobuf:"varint,3,opt,name=kind,proto3,enum=usher.policy.v1.ScopeKind" json:"kind,omitempty"`
+	// length is how long the window is, if that is known.
+	Length *durationpb.Duration `protobuf:"bytes,4,opt,name=length,proto3" json:"length,omitempty"`
+	// limit is how much may be used within the window, or 0.
+	Limit float64 `protobuf:"fixed64,5,opt,name=limit,proto3" json:"limit,omitempty"`
+	// used is the part of the limit that is used, from 0 to 1.
+	Used float64 `protobuf:"fixed64,6,opt,name=used,proto3" json:"used,omitempty"`
+	// resets is when the window begins anew, if that is known.
+	Resets *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=resets,proto3" json:"resets,omitempty"`
+	// observed_at is when the provider said so.
+	ObservedAt    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=observed_at,json=observedAt,proto3" json:"observed_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Window) Reset() {
+	*x = Window{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Window) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Window) ProtoMessage() {}
+
+func (x *Window) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Window.ProtoReflect.Descriptor instead.
+func (*Window) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *Window) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Window) GetAbout() string {
+	if x != nil {
+		return x.About
+	}
+	return ""
+}
+
+func (x *Window) GetKind() ScopeKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ScopeKind_SCOPE_KIND_UNSPECIFIED
+}
+
+func (x *Window) GetLength() *durationpb.Duration {
+	if x != nil {
+		return x.Length
+	}
+	return nil
+}
+
+func (x *Window) GetLimit() float64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Window) GetUsed() float64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *Window) GetResets() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Resets
+	}
+	return nil
+}
+
+func (x *Window) GetObservedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ObservedAt
+	}
+	return nil
+}
+
 // ObserveResponse acknowledges.
 type ObserveResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2747,7 +2991,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2759,7 +3003,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2772,7 +3016,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{35}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{37}
 }
 
 // RestoreRequest tells an admission instance what the host holds.
@@ -2790,7 +3034,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +3046,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +3059,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{36}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RestoreRequest) GetInstance() string {
@@ -2857,7 +3101,7 @@ type RestoredTicket struct {
 
 func (x *RestoredTicket) Reset() {
 	*x = RestoredTicket{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2869,7 +3113,7 @@ func (x *RestoredTicket) String() string {
 func (*RestoredTicket) ProtoMessage() {}
 
 func (x *RestoredTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2882,7 +3126,7 @@ func (x *RestoredTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoredTicket.ProtoReflect.Descriptor instead.
 func (*RestoredTicket) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{37}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *RestoredTicket) GetRequest() *Request {
@@ -2922,7 +3166,7 @@ type RestoreResponse struct {
 
 func (x *RestoreResponse) Reset() {
 	*x = RestoreResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +3178,7 @@ func (x *RestoreResponse) String() string {
 func (*RestoreResponse) ProtoMessage() {}
 
 func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3191,127 @@ func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreResponse.ProtoReflect.Descriptor instead.
 func (*RestoreResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{38}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{40}
+}
+
+// OperateRequest asks an instance to carry out a command.
+type OperateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// instance is the one to ask.
+	Instance string `protobuf:"bytes,1,opt,name=instance,proto3" json:"instance,omitempty"`
+	// command is a word of the policy's choice. "status" changes nothing.
+	Command string `protobuf:"bytes,2,opt,name=command,proto3" json:"command,omitempty"`
+	// input_json is a JSON value, or empty.
+	InputJson     []byte `protobuf:"bytes,3,opt,name=input_json,json=inputJson,proto3" json:"input_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperateRequest) Reset() {
+	*x = OperateRequest{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperateRequest) ProtoMessage() {}
+
+func (x *OperateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperateRequest.ProtoReflect.Descriptor instead.
+func (*OperateRequest) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *OperateRequest) GetInstance() string {
+	if x != nil {
+		return x.Instance
+	}
+	return ""
+}
+
+func (x *OperateRequest) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *OperateRequest) GetInputJson() []byte {
+	if x != nil {
+		return x.InputJson
+	}
+	return nil
+}
+
+// OperateResponse is the answer to a command.
+type OperateResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// output_json is a JSON value, or empty if there is nothing to say.
+	OutputJson []byte `protobuf:"bytes,1,opt,name=output_json,json=outputJson,proto3" json:"output_json,omitempty"`
+	// error says what is wrong with the command, if something is. The state has
+	// then not changed.
+	Error         string `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OperateResponse) Reset() {
+	*x = OperateResponse{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OperateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OperateResponse) ProtoMessage() {}
+
+func (x *OperateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OperateResponse.ProtoReflect.Descriptor instead.
+func (*OperateResponse) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *OperateResponse) GetOutputJson() []byte {
+	if x != nil {
+		return x.OutputJson
+	}
+	return nil
+}
+
+func (x *OperateResponse) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
 }
 
 // DrainRequest ends an instance or announces the end of the process.
@@ -2961,7 +3325,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3337,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3350,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{39}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DrainRequest) GetInstance() string {
@@ -3005,7 +3369,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3017,7 +3381,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3030,7 +3394,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{40}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{44}
 }
 
 // SessionRequest holds what a host has to say at a time.
@@ -3044,7 +3408,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3056,7 +3420,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3069,7 +3433,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{41}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionRequest) GetCalls() []*SessionCall {
@@ -3103,7 +3467,7 @@ type SessionCall struct {
 
 func (x *SessionCall) Reset() {
 	*x = SessionCall{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3115,7 +3479,7 @@ func (x *SessionCall) String() string {
 func (*SessionCall) ProtoMessage() {}
 
 func (x *SessionCall) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3128,7 +3492,7 @@ func (x *SessionCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionCall.ProtoReflect.Descriptor instead.
 func (*SessionCall) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{42}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SessionCall) GetId() uint64 {
@@ -3189,7 +3553,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3565,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3578,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{43}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Report) GetObserve() []*ObserveRequest {
@@ -3247,7 +3611,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3259,7 +3623,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3272,7 +3636,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{44}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{48}
 }
 
 // Abandon names a call that nobody waits for.
@@ -3286,7 +3650,7 @@ type Abandon struct {
 
 func (x *Abandon) Reset() {
 	*x = Abandon{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3298,7 +3662,7 @@ func (x *Abandon) String() string {
 func (*Abandon) ProtoMessage() {}
 
 func (x *Abandon) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3311,7 +3675,7 @@ func (x *Abandon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abandon.ProtoReflect.Descriptor instead.
 func (*Abandon) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{45}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Abandon) GetId() uint64 {
@@ -3332,7 +3696,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3344,7 +3708,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3357,7 +3721,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{46}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SessionResponse) GetAnswers() []*SessionAnswer {
@@ -3388,7 +3752,7 @@ type SessionAnswer struct {
 
 func (x *SessionAnswer) Reset() {
 	*x = SessionAnswer{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3400,7 +3764,7 @@ func (x *SessionAnswer) String() string {
 func (*SessionAnswer) ProtoMessage() {}
 
 func (x *SessionAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3413,7 +3777,7 @@ func (x *SessionAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionAnswer.ProtoReflect.Descriptor instead.
 func (*SessionAnswer) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{47}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SessionAnswer) GetId() uint64 {
@@ -3471,7 +3835,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3847,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3860,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{48}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Failed) GetCode() uint32 {
@@ -3522,7 +3886,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3898,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3911,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{49}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{53}
 }
 
 // Revoked tells that a policy can no longer stand for a lease that it gave. The
@@ -3566,7 +3930,7 @@ type Revoked struct {
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3942,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3955,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{50}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Revoked) GetInstance() string {
@@ -3651,7 +4015,7 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"candidates\x18\x02 \x03(\v2\x1a.usher.policy.v1.CandidateR\n" +
 	"candidates\x12\x16\n" +
 	"\x06forget\x18\x03 \x03(\tR\x06forget\"\x15\n" +
-	"\x13SyncCatalogResponse\"\x81\x03\n" +
+	"\x13SyncCatalogResponse\"\xea\x03\n" +
 	"\tCandidate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x10\n" +
@@ -3663,23 +4027,32 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x0econtext_tokens\x18\b \x01(\x03R\rcontextTokens\x12>\n" +
 	"\x06labels\x18\t \x03(\v2&.usher.policy.v1.Candidate.LabelsEntryR\x06labels\x12.\n" +
 	"\x06scopes\x18\n" +
-	" \x03(\v2\x16.usher.policy.v1.ScopeR\x06scopes\x1a9\n" +
+	" \x03(\v2\x16.usher.policy.v1.ScopeR\x06scopes\x12\x1f\n" +
+	"\vkey_version\x18\v \x01(\tR\n" +
+	"keyVersion\x12\x18\n" +
+	"\aaccount\x18\f \x01(\tR\aaccount\x12,\n" +
+	"\x05price\x18\r \x01(\v2\x16.usher.policy.v1.PriceR\x05price\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa4\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"5\n" +
+	"\x05Price\x12\x14\n" +
+	"\x05input\x18\x01 \x01(\x01R\x05input\x12\x16\n" +
+	"\x06output\x18\x02 \x01(\x01R\x06output\"\xd8\x01\n" +
 	"\x05Scope\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.usher.policy.v1.ScopeKindR\x04kind\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x03R\x05limit\x121\n" +
 	"\x06window\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06window\x12\x12\n" +
-	"\x04used\x18\x05 \x01(\x03R\x04used\"\x90\x01\n" +
+	"\x04used\x18\x05 \x01(\x03R\x04used\x122\n" +
+	"\x06resets\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x06resets\"\xad\x01\n" +
 	"\fCandidateRef\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12\x1b\n" +
 	"\tin_flight\x18\x02 \x01(\x03R\binFlight\x12\x1d\n" +
 	"\n" +
 	"latency_us\x18\x03 \x01(\x03R\tlatencyUs\x12\x1a\n" +
 	"\bfailures\x18\x04 \x01(\x01R\bfailures\x12\x12\n" +
-	"\x04used\x18\x05 \x03(\x03R\x04used\"\xb8\x04\n" +
+	"\x04used\x18\x05 \x03(\x03R\x04used\x12\x1b\n" +
+	"\tresets_ns\x18\x06 \x03(\x03R\bresetsNs\"\xe2\x04\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\tR\x06format\x12\x1c\n" +
@@ -3699,7 +4072,8 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\bdeadline\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\bdeadline\x12.\n" +
 	"\x06scopes\x18\x0f \x03(\v2\x16.usher.policy.v1.ScopeR\x06scopes\x121\n" +
 	"\aheaders\x18\x10 \x03(\v2\x17.usher.policy.v1.HeaderR\aheaders\x12\x12\n" +
-	"\x04body\x18\x11 \x01(\fR\x04body\"4\n" +
+	"\x04body\x18\x11 \x01(\fR\x04body\x12(\n" +
+	"\x10min_input_tokens\x18\x12 \x01(\x03R\x0eminInputTokens\"4\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\tR\x06values\"P\n" +
@@ -3795,7 +4169,7 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x0fReleaseResponse\"h\n" +
 	"\x0eObserveRequest\x12\x1c\n" +
 	"\tinstances\x18\x01 \x03(\tR\tinstances\x128\n" +
-	"\aresults\x18\x02 \x03(\v2\x1e.usher.policy.v1.AttemptResultR\aresults\"\xf2\x03\n" +
+	"\aresults\x18\x02 \x03(\v2\x1e.usher.policy.v1.AttemptResultR\aresults\"\xbb\x04\n" +
 	"\rAttemptResult\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\tR\trequestId\x12\x18\n" +
@@ -3812,7 +4186,19 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\vfirst_event\x18\v \x01(\v2\x19.google.protobuf.DurationR\n" +
 	"firstEvent\x125\n" +
 	"\bduration\x18\f \x01(\v2\x19.google.protobuf.DurationR\bduration\x125\n" +
-	"\bended_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\"\x11\n" +
+	"\bended_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\aendedAt\x12\x14\n" +
+	"\x05about\x18\x0e \x01(\tR\x05about\x121\n" +
+	"\awindows\x18\x0f \x03(\v2\x17.usher.policy.v1.WindowR\awindows\"\xb0\x02\n" +
+	"\x06Window\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05about\x18\x02 \x01(\tR\x05about\x12.\n" +
+	"\x04kind\x18\x03 \x01(\x0e2\x1a.usher.policy.v1.ScopeKindR\x04kind\x121\n" +
+	"\x06length\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x06length\x12\x14\n" +
+	"\x05limit\x18\x05 \x01(\x01R\x05limit\x12\x12\n" +
+	"\x04used\x18\x06 \x01(\x01R\x04used\x122\n" +
+	"\x06resets\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x06resets\x12;\n" +
+	"\vobserved_at\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"observedAt\"\x11\n" +
 	"\x0fObserveResponse\"\xa2\x01\n" +
 	"\x0eRestoreRequest\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x129\n" +
@@ -3825,7 +4211,16 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\n" +
 	"candidates\x18\x04 \x03(\v2\x1d.usher.policy.v1.CandidateRefR\n" +
 	"candidates\"\x11\n" +
-	"\x0fRestoreResponse\"*\n" +
+	"\x0fRestoreResponse\"e\n" +
+	"\x0eOperateRequest\x12\x1a\n" +
+	"\binstance\x18\x01 \x01(\tR\binstance\x12\x18\n" +
+	"\acommand\x18\x02 \x01(\tR\acommand\x12\x1d\n" +
+	"\n" +
+	"input_json\x18\x03 \x01(\fR\tinputJson\"H\n" +
+	"\x0fOperateResponse\x12\x1f\n" +
+	"\voutput_json\x18\x01 \x01(\fR\n" +
+	"outputJson\x12\x14\n" +
+	"\x05error\x18\x02 \x01(\tR\x05error\"*\n" +
 	"\fDrainRequest\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\"\x0f\n" +
 	"\rDrainResponse\"D\n" +
@@ -3861,13 +4256,14 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\aRevoked\x12\x1a\n" +
 	"\binstance\x18\x01 \x01(\tR\binstance\x12/\n" +
 	"\x06ticket\x18\x02 \x01(\v2\x17.usher.policy.v1.TicketR\x06ticket\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason*j\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason*}\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKIND_SELECTION\x10\x01\x12\x12\n" +
 	"\x0eKIND_ADMISSION\x10\x02\x12\x11\n" +
 	"\rKIND_OBSERVER\x10\x03\x12\x11\n" +
-	"\rKIND_RESTORER\x10\x04*s\n" +
+	"\rKIND_RESTORER\x10\x04\x12\x11\n" +
+	"\rKIND_OPERABLE\x10\x05*s\n" +
 	"\tScopeKind\x12\x1a\n" +
 	"\x16SCOPE_KIND_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16SCOPE_KIND_CONCURRENCY\x10\x01\x12\x17\n" +
@@ -3877,7 +4273,7 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fSTATUS_ELIGIBLE\x10\x01\x12\x0f\n" +
 	"\vSTATUS_BUSY\x10\x02\x12\x12\n" +
-	"\x0eSTATUS_SKIPPED\x10\x032\xd0\a\n" +
+	"\x0eSTATUS_SKIPPED\x10\x032\x9e\b\n" +
 	"\rPolicyService\x12L\n" +
 	"\aGetInfo\x12\x1f.usher.policy.v1.GetInfoRequest\x1a .usher.policy.v1.GetInfoResponse\x12a\n" +
 	"\x0eValidateConfig\x12&.usher.policy.v1.ValidateConfigRequest\x1a'.usher.policy.v1.ValidateConfigResponse\x12R\n" +
@@ -3888,7 +4284,8 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x05Admit\x12\x1d.usher.policy.v1.AdmitRequest\x1a\x1e.usher.policy.v1.AdmitResponse\x12I\n" +
 	"\x06Cancel\x12\x1e.usher.policy.v1.CancelRequest\x1a\x1f.usher.policy.v1.CancelResponse\x12L\n" +
 	"\aRelease\x12\x1f.usher.policy.v1.ReleaseRequest\x1a .usher.policy.v1.ReleaseResponse\x12L\n" +
-	"\aObserve\x12\x1f.usher.policy.v1.ObserveRequest\x1a .usher.policy.v1.ObserveResponse\x12F\n" +
+	"\aObserve\x12\x1f.usher.policy.v1.ObserveRequest\x1a .usher.policy.v1.ObserveResponse\x12L\n" +
+	"\aOperate\x12\x1f.usher.policy.v1.OperateRequest\x1a .usher.policy.v1.OperateResponse\x12F\n" +
 	"\x05Drain\x12\x1d.usher.policy.v1.DrainRequest\x1a\x1e.usher.policy.v1.DrainResponse\x12P\n" +
 	"\aSession\x12\x1f.usher.policy.v1.SessionRequest\x1a .usher.policy.v1.SessionResponse(\x010\x01B3Z1github.com/usherproxy/usher/sdk/internal/policypbb\x06proto3"
 
@@ -3905,7 +4302,7 @@ func file_usher_policy_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_usher_policy_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_usher_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_usher_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_usher_policy_v1_policy_proto_goTypes = []any{
 	(Kind)(0),                      // 0: usher.policy.v1.Kind
 	(ScopeKind)(0),                 // 1: usher.policy.v1.ScopeKind
@@ -3920,147 +4317,160 @@ var file_usher_policy_v1_policy_proto_goTypes = []any{
 	(*SyncCatalogRequest)(nil),     // 10: usher.policy.v1.SyncCatalogRequest
 	(*SyncCatalogResponse)(nil),    // 11: usher.policy.v1.SyncCatalogResponse
 	(*Candidate)(nil),              // 12: usher.policy.v1.Candidate
-	(*Scope)(nil),                  // 13: usher.policy.v1.Scope
-	(*CandidateRef)(nil),           // 14: usher.policy.v1.CandidateRef
-	(*Request)(nil),                // 15: usher.policy.v1.Request
-	(*Header)(nil),                 // 16: usher.policy.v1.Header
-	(*TraceContext)(nil),           // 17: usher.policy.v1.TraceContext
-	(*DecideRequest)(nil),          // 18: usher.policy.v1.DecideRequest
-	(*DecideResponse)(nil),         // 19: usher.policy.v1.DecideResponse
-	(*Selection)(nil),              // 20: usher.policy.v1.Selection
-	(*Verdict)(nil),                // 21: usher.policy.v1.Verdict
-	(*Admission)(nil),              // 22: usher.policy.v1.Admission
-	(*Admitted)(nil),               // 23: usher.policy.v1.Admitted
-	(*Rejected)(nil),               // 24: usher.policy.v1.Rejected
-	(*Waiting)(nil),                // 25: usher.policy.v1.Waiting
-	(*AdmitRequest)(nil),           // 26: usher.policy.v1.AdmitRequest
-	(*AdmitResponse)(nil),          // 27: usher.policy.v1.AdmitResponse
-	(*CancelRequest)(nil),          // 28: usher.policy.v1.CancelRequest
-	(*CancelResponse)(nil),         // 29: usher.policy.v1.CancelResponse
-	(*Ticket)(nil),                 // 30: usher.policy.v1.Ticket
-	(*ReleaseRequest)(nil),         // 31: usher.policy.v1.ReleaseRequest
-	(*LeaseRelease)(nil),           // 32: usher.policy.v1.LeaseRelease
-	(*Outcome)(nil),                // 33: usher.policy.v1.Outcome
-	(*Usage)(nil),                  // 34: usher.policy.v1.Usage
-	(*ReleaseResponse)(nil),        // 35: usher.policy.v1.ReleaseResponse
-	(*ObserveRequest)(nil),         // 36: usher.policy.v1.ObserveRequest
-	(*AttemptResult)(nil),          // 37: usher.policy.v1.AttemptResult
-	(*ObserveResponse)(nil),        // 38: usher.policy.v1.ObserveResponse
-	(*RestoreRequest)(nil),         // 39: usher.policy.v1.RestoreRequest
-	(*RestoredTicket)(nil),         // 40: usher.policy.v1.RestoredTicket
-	(*RestoreResponse)(nil),        // 41: usher.policy.v1.RestoreResponse
-	(*DrainRequest)(nil),           // 42: usher.policy.v1.DrainRequest
-	(*DrainResponse)(nil),          // 43: usher.policy.v1.DrainResponse
-	(*SessionRequest)(nil),         // 44: usher.policy.v1.SessionRequest
-	(*SessionCall)(nil),            // 45: usher.policy.v1.SessionCall
-	(*Report)(nil),                 // 46: usher.policy.v1.Report
-	(*Ping)(nil),                   // 47: usher.policy.v1.Ping
-	(*Abandon)(nil),                // 48: usher.policy.v1.Abandon
-	(*SessionResponse)(nil),        // 49: usher.policy.v1.SessionResponse
-	(*SessionAnswer)(nil),          // 50: usher.policy.v1.SessionAnswer
-	(*Failed)(nil),                 // 51: usher.policy.v1.Failed
-	(*Done)(nil),                   // 52: usher.policy.v1.Done
-	(*Revoked)(nil),                // 53: usher.policy.v1.Revoked
-	nil,                            // 54: usher.policy.v1.Candidate.LabelsEntry
-	(*durationpb.Duration)(nil),    // 55: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 56: google.protobuf.Timestamp
+	(*Price)(nil),                  // 13: usher.policy.v1.Price
+	(*Scope)(nil),                  // 14: usher.policy.v1.Scope
+	(*CandidateRef)(nil),           // 15: usher.policy.v1.CandidateRef
+	(*Request)(nil),                // 16: usher.policy.v1.Request
+	(*Header)(nil),                 // 17: usher.policy.v1.Header
+	(*TraceContext)(nil),           // 18: usher.policy.v1.TraceContext
+	(*DecideRequest)(nil),          // 19: usher.policy.v1.DecideRequest
+	(*DecideResponse)(nil),         // 20: usher.policy.v1.DecideResponse
+	(*Selection)(nil),              // 21: usher.policy.v1.Selection
+	(*Verdict)(nil),                // 22: usher.policy.v1.Verdict
+	(*Admission)(nil),              // 23: usher.policy.v1.Admission
+	(*Admitted)(nil),               // 24: usher.policy.v1.Admitted
+	(*Rejected)(nil),               // 25: usher.policy.v1.Rejected
+	(*Waiting)(nil),                // 26: usher.policy.v1.Waiting
+	(*AdmitRequest)(nil),           // 27: usher.policy.v1.AdmitRequest
+	(*AdmitResponse)(nil),          // 28: usher.policy.v1.AdmitResponse
+	(*CancelRequest)(nil),          // 29: usher.policy.v1.CancelRequest
+	(*CancelResponse)(nil),         // 30: usher.policy.v1.CancelResponse
+	(*Ticket)(nil),                 // 31: usher.policy.v1.Ticket
+	(*ReleaseRequest)(nil),         // 32: usher.policy.v1.ReleaseRequest
+	(*LeaseRelease)(nil),           // 33: usher.policy.v1.LeaseRelease
+	(*Outcome)(nil),                // 34: usher.policy.v1.Outcome
+	(*Usage)(nil),                  // 35: usher.policy.v1.Usage
+	(*ReleaseResponse)(nil),        // 36: usher.policy.v1.ReleaseResponse
+	(*ObserveRequest)(nil),         // 37: usher.policy.v1.ObserveRequest
+	(*AttemptResult)(nil),          // 38: usher.policy.v1.AttemptResult
+	(*Window)(nil),                 // 39: usher.policy.v1.Window
+	(*ObserveResponse)(nil),        // 40: usher.policy.v1.ObserveResponse
+	(*RestoreRequest)(nil),         // 41: usher.policy.v1.RestoreRequest
+	(*RestoredTicket)(nil),         // 42: usher.policy.v1.RestoredTicket
+	(*RestoreResponse)(nil),        // 43: usher.policy.v1.RestoreResponse
+	(*OperateRequest)(nil),         // 44: usher.policy.v1.OperateRequest
+	(*OperateResponse)(nil),        // 45: usher.policy.v1.OperateResponse
+	(*DrainRequest)(nil),           // 46: usher.policy.v1.DrainRequest
+	(*DrainResponse)(nil),          // 47: usher.policy.v1.DrainResponse
+	(*SessionRequest)(nil),         // 48: usher.policy.v1.SessionRequest
+	(*SessionCall)(nil),            // 49: usher.policy.v1.SessionCall
+	(*Report)(nil),                 // 50: usher.policy.v1.Report
+	(*Ping)(nil),                   // 51: usher.policy.v1.Ping
+	(*Abandon)(nil),                // 52: usher.policy.v1.Abandon
+	(*SessionResponse)(nil),        // 53: usher.policy.v1.SessionResponse
+	(*SessionAnswer)(nil),          // 54: usher.policy.v1.SessionAnswer
+	(*Failed)(nil),                 // 55: usher.policy.v1.Failed
+	(*Done)(nil),                   // 56: usher.policy.v1.Done
+	(*Revoked)(nil),                // 57: usher.policy.v1.Revoked
+	nil,                            // 58: usher.policy.v1.Candidate.LabelsEntry
+	(*durationpb.Duration)(nil),    // 59: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 60: google.protobuf.Timestamp
 }
 var file_usher_policy_v1_policy_proto_depIdxs = []int32{
 	7,  // 0: usher.policy.v1.ValidateConfigResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
 	0,  // 1: usher.policy.v1.ConfigureResponse.kinds:type_name -> usher.policy.v1.Kind
 	7,  // 2: usher.policy.v1.ConfigureResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
 	12, // 3: usher.policy.v1.SyncCatalogRequest.candidates:type_name -> usher.policy.v1.Candidate
-	54, // 4: usher.policy.v1.Candidate.labels:type_name -> usher.policy.v1.Candidate.LabelsEntry
-	13, // 5: usher.policy.v1.Candidate.scopes:type_name -> usher.policy.v1.Scope
-	1,  // 6: usher.policy.v1.Scope.kind:type_name -> usher.policy.v1.ScopeKind
-	55, // 7: usher.policy.v1.Scope.window:type_name -> google.protobuf.Duration
-	56, // 8: usher.policy.v1.Request.received_at:type_name -> google.protobuf.Timestamp
-	56, // 9: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
-	13, // 10: usher.policy.v1.Request.scopes:type_name -> usher.policy.v1.Scope
-	16, // 11: usher.policy.v1.Request.headers:type_name -> usher.policy.v1.Header
-	17, // 12: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
-	15, // 13: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
-	14, // 14: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	21, // 15: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
-	17, // 16: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
-	17, // 17: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
-	20, // 18: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
-	22, // 19: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
-	21, // 20: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
-	55, // 21: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
-	2,  // 22: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
-	56, // 23: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
-	23, // 24: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
-	24, // 25: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
-	25, // 26: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
-	55, // 27: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
-	17, // 28: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
-	15, // 29: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
-	14, // 30: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	17, // 31: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
-	22, // 32: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
-	30, // 33: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
-	32, // 34: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
-	30, // 35: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
-	33, // 36: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
-	17, // 37: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
-	34, // 38: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
-	55, // 39: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
-	37, // 40: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
-	56, // 41: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
-	34, // 42: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
-	55, // 43: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
-	55, // 44: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
-	56, // 45: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
-	40, // 46: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
-	40, // 47: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
-	15, // 48: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
-	14, // 49: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
-	45, // 50: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
-	18, // 51: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
-	26, // 52: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
-	46, // 53: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
-	47, // 54: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
-	48, // 55: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
-	36, // 56: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
-	31, // 57: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
-	28, // 58: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
-	50, // 59: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
-	51, // 60: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
-	19, // 61: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
-	27, // 62: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
-	52, // 63: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
-	53, // 64: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
-	30, // 65: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
-	3,  // 66: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
-	5,  // 67: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
-	8,  // 68: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
-	10, // 69: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
-	39, // 70: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
-	18, // 71: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
-	26, // 72: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
-	28, // 73: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
-	31, // 74: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
-	36, // 75: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
-	42, // 76: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
-	44, // 77: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
-	4,  // 78: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
-	6,  // 79: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
-	9,  // 80: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
-	11, // 81: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
-	41, // 82: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
-	19, // 83: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
-	27, // 84: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
-	29, // 85: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
-	35, // 86: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
-	38, // 87: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
-	43, // 88: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
-	49, // 89: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
-	78, // [78:90] is the sub-list for method output_type
-	66, // [66:78] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	58, // 4: usher.policy.v1.Candidate.labels:type_name -> usher.policy.v1.Candidate.LabelsEntry
+	14, // 5: usher.policy.v1.Candidate.scopes:type_name -> usher.policy.v1.Scope
+	13, // 6: usher.policy.v1.Candidate.price:type_name -> usher.policy.v1.Price
+	1,  // 7: usher.policy.v1.Scope.kind:type_name -> usher.policy.v1.ScopeKind
+	59, // 8: usher.policy.v1.Scope.window:type_name -> google.protobuf.Duration
+	60, // 9: usher.policy.v1.Scope.resets:type_name -> google.protobuf.Timestamp
+	60, // 10: usher.policy.v1.Request.received_at:type_name -> google.protobuf.Timestamp
+	60, // 11: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
+	14, // 12: usher.policy.v1.Request.scopes:type_name -> usher.policy.v1.Scope
+	17, // 13: usher.policy.v1.Request.headers:type_name -> usher.policy.v1.Header
+	18, // 14: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
+	16, // 15: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
+	15, // 16: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	22, // 17: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
+	18, // 18: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
+	18, // 19: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
+	21, // 20: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
+	23, // 21: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
+	22, // 22: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
+	59, // 23: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
+	2,  // 24: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
+	60, // 25: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
+	24, // 26: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
+	25, // 27: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
+	26, // 28: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
+	59, // 29: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
+	18, // 30: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
+	16, // 31: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
+	15, // 32: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	18, // 33: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
+	23, // 34: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
+	31, // 35: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
+	33, // 36: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
+	31, // 37: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
+	34, // 38: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
+	18, // 39: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
+	35, // 40: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
+	59, // 41: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
+	38, // 42: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
+	60, // 43: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
+	35, // 44: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
+	59, // 45: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
+	59, // 46: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
+	60, // 47: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
+	39, // 48: usher.policy.v1.AttemptResult.windows:type_name -> usher.policy.v1.Window
+	1,  // 49: usher.policy.v1.Window.kind:type_name -> usher.policy.v1.ScopeKind
+	59, // 50: usher.policy.v1.Window.length:type_name -> google.protobuf.Duration
+	60, // 51: usher.policy.v1.Window.resets:type_name -> google.protobuf.Timestamp
+	60, // 52: usher.policy.v1.Window.observed_at:type_name -> google.protobuf.Timestamp
+	42, // 53: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
+	42, // 54: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
+	16, // 55: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
+	15, // 56: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
+	49, // 57: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
+	19, // 58: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
+	27, // 59: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
+	50, // 60: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
+	51, // 61: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
+	52, // 62: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
+	37, // 63: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
+	32, // 64: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
+	29, // 65: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
+	54, // 66: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
+	55, // 67: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
+	20, // 68: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
+	28, // 69: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
+	56, // 70: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
+	57, // 71: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
+	31, // 72: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
+	3,  // 73: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
+	5,  // 74: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
+	8,  // 75: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
+	10, // 76: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
+	41, // 77: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
+	19, // 78: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
+	27, // 79: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
+	29, // 80: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
+	32, // 81: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
+	37, // 82: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
+	44, // 83: usher.policy.v1.PolicyService.Operate:input_type -> usher.policy.v1.OperateRequest
+	46, // 84: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
+	48, // 85: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
+	4,  // 86: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
+	6,  // 87: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
+	9,  // 88: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
+	11, // 89: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
+	43, // 90: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
+	20, // 91: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
+	28, // 92: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
+	30, // 93: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
+	36, // 94: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
+	40, // 95: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
+	45, // 96: usher.policy.v1.PolicyService.Operate:output_type -> usher.policy.v1.OperateResponse
+	47, // 97: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
+	53, // 98: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
+	86, // [86:99] is the sub-list for method output_type
+	73, // [73:86] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_usher_policy_v1_policy_proto_init() }
@@ -4068,7 +4478,7 @@ func file_usher_policy_v1_policy_proto_init() {
 	if File_usher_policy_v1_policy_proto != nil {
 		return
 	}
-	file_usher_policy_v1_policy_proto_msgTypes[19].OneofWrappers = []any{
+	file_usher_policy_v1_policy_proto_msgTypes[20].OneofWrappers = []any{
 		(*Admission_Admitted)(nil),
 		(*Admission_Rejected)(nil),
 		(*Admission_Waiting)(nil),
@@ -4080,7 +4490,7 @@ func file_usher_policy_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usher_policy_v1_policy_proto_rawDesc), len(file_usher_policy_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   52,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -40,6 +40,7 @@ const (
 	PolicyService_Cancel_FullMethodName         = "/usher.policy.v1.PolicyService/Cancel"
 	PolicyService_Release_FullMethodName        = "/usher.policy.v1.PolicyService/Release"
 	PolicyService_Observe_FullMethodName        = "/usher.policy.v1.PolicyService/Observe"
+	PolicyService_Operate_FullMethodName        = "/usher.policy.v1.PolicyService/Operate"
 	PolicyService_Drain_FullMethodName          = "/usher.policy.v1.PolicyService/Drain"
 	PolicyService_Session_FullMethodName        = "/usher.policy.v1.PolicyService/Session"
 )
@@ -85,6 +86,9 @@ type PolicyServiceClient interface {
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Observe tells how attempts ended.
 	Observe(ctx context.Context, in *ObserveRequest, opts ...grpc.CallOption) (*ObserveResponse, error)
+	// Operate carries out a command of an operator on an instance of
+	// KIND_OPERABLE.
+	Operate(ctx context.Context, in *OperateRequest, opts ...grpc.CallOption) (*OperateResponse, error)
 	// Drain ends an instance: its waits are rejected, and its resources freed.
 	// Without an instance it announces that the process will be stopped.
 	Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error)
@@ -208,6 +212,16 @@ func (c *policyServiceClient) Observe(ctx context.Context, in *ObserveRequest, o
 	return out, nil
 }
 
+func (c *policyServiceClient) Operate(ctx context.Context, in *OperateRequest, opts ...grpc.CallOption) (*OperateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(OperateResponse)
+	err := c.cc.Invoke(ctx, PolicyService_Operate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *policyServiceClient) Drain(ctx context.Context, in *DrainRequest, opts ...grpc.CallOption) (*DrainResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(DrainResponse)
@@ -272,6 +286,9 @@ type PolicyServiceServer interface {
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Observe tells how attempts ended.
 	Observe(context.Context, *ObserveRequest) (*ObserveResponse, error)
+	// Operate carries out a command of an operator on an instance of
+	// KIND_OPERABLE.
+	Operate(context.Context, *OperateRequest) (*OperateResponse, error)
 	// Drain ends an instance: its waits are rejected, and its resources freed.
 	// Without an instance it announces that the process will be stopped.
 	Drain(context.Context, *DrainRequest) (*DrainResponse, error)
@@ -324,6 +341,9 @@ func (UnimplementedPolicyServiceServer) Release(context.Context, *ReleaseRequest
 }
 func (UnimplementedPolicyServiceServer) Observe(context.Context, *ObserveRequest) (*ObserveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Observe not implemented")
+}
+func (UnimplementedPolicyServiceServer) Operate(context.Context, *OperateRequest) (*OperateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Operate not implemented")
 }
 func (UnimplementedPolicyServiceServer) Drain(context.Context, *DrainRequest) (*DrainResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Drain not implemented")
@@ -532,6 +552,24 @@ func _PolicyService_Observe_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _PolicyService_Operate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(OperateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PolicyServiceServer).Operate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: PolicyService_Operate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PolicyServiceServer).Operate(ctx, req.(*OperateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _PolicyService_Drain_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(DrainRequest)
 	if err := dec(in); err != nil {
@@ -603,6 +641,10 @@ var PolicyService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Observe",
 			Handler:    _PolicyService_Observe_Handler,
+		},
+		{
+			MethodName: "Operate",
+			Handler:    _PolicyService_Operate_Handler,
 		},
 		{
 			MethodName: "Drain",

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -191,6 +192,14 @@ func (s *subject) Observe(_ context.Context, res policy.AttemptResult) {
 	slog.Info("observed", "request", res.RequestID, "policy", s.Name)
 }
 
+// Operate echoes the command.
+func (s *subject) Operate(_ context.Context, cmd policy.Command) (json.RawMessage, error) {
+	if err := s.trouble("operate"); err != nil {
+		return nil, err
+	}
+	return json.Marshal(map[string]any{cmd.Name: cmd.Input})
+}
+
 func (s *subject) close(context.Context) error {
 	slog.Info("closed", "policy", s.Name)
 	return s.trouble("close")
@@ -200,4 +209,5 @@ var (
 	_ policy.Selector = (*subject)(nil)
 	_ policy.Restorer = (*subject)(nil)
 	_ policy.Observer = (*subject)(nil)
+	_ policy.Operable = (*subject)(nil)
 )

@@ -1,0 +1,159 @@
+package wire
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+)
+
+// CandidateToProto translates c without what changes about it.
+func CandidateToProto(c policy.Candidate) *policypb.Candidate {
+	scopes := scopesToProto(c.Scopes)
+	for _, s := range scopes {
+		s.Used, s.Resets = 0, nil // a reference leaves out what is 0
+	}
+	out := &policypb.Candidate{
+		Id:            c.ID,
+		Provider:      c.Provider,
+		Key:           c.Key,
+		KeyVersion:    c.KeyVersion,
+		Account:       c.Account,
+		Model:         c.Model,
+		Priority:      int64(c.Priority),
+		Weight:        int64(c.Weight),
+		Disabled:      c.Disabled,
+		ContextTokens: c.ContextTokens,
+		Labels:        c.Labels,
+		Scopes:        scopes,
+	}
+	if c.Price != (policy.Price{}) {
+		out.Price = &policypb.Price{Input: c.Price.Input, Output: c.Price.Output}
+	}
+	return out
+}
+
+// CandidateFromProto translates c.
+func CandidateFromProto(c *policypb.Candidate) policy.Candidate {
+	return policy.Candidate{
+		ID:            c.GetId(),
+		Provider:      c.GetProvider(),
+		Key:           c.GetKey(),
+		KeyVersion:    c.GetKeyVersion(),
+		Account:       c.GetAccount(),
+		Model:         c.GetModel(),
+		Priority:      int(c.GetPriority()),
+		Weight:        int(c.GetWeight()),
+		Disabled:      c.GetDisabled(),
+		ContextTokens: c.GetContextTokens(),
+		Price:         policy.Price{Input: c.GetPrice().GetInput(), Output: c.GetPrice().GetOutput()},
+		Labels:        c.GetLabels(),
+		Scopes:        scopesFromProto(c.GetScopes()),
+	}
+}
+
+// RefToProto translates the changing part of c, which has the given index in
+// its catalog.
+func RefToProto(index int, c policy.Candidate) *policypb.CandidateRef {
+	ref := &policypb.CandidateRef{
+		Index:     uint32(index),
+		InFlight:  int64(c.Load.InFlight),
+		LatencyUs: c.Load.Latency.Microseconds(),
+		Failures:  c.Load.Failures,
+	}
+	for i, s := range c.Scopes {
+		ref.Used = setAt(ref.Used, i, s.Used)
+		if !s.Resets.IsZero() {
+			ref.ResetsNs = setAt(ref.ResetsNs, i, s.Resets.UnixNano())
+		}
+	}
+	return ref
+}
+
+// setAt sets the element i of list, of which what is missing is 0.
+func setAt(list []int64, i int, n int64) []int64 {
+	if n == 0 {
+		return list
+	}
+	for len(list) < i {
+		list = append(list, 0)
+	}
+	return append(list, n)
+}
+
+// CandidateFromRef returns the candidate of a catalog that ref names, with its
+// changing part. It reports false if the catalog has no such index.
+func CandidateFromRef(catalog []policy.Candidate, ref *policypb.CandidateRef) (policy.Candidate, bool) {
+	if int64(ref.GetIndex()) >= int64(len(catalog)) {
+		return policy.Candidate{}, false
+	}
+	c := catalog[ref.GetIndex()]
+	c.Load = policy.Load{
+		InFlight: int(ref.GetInFlight()),
+		Latency:  time.Duration(ref.GetLatencyUs()) * time.Microsecond,
+		Failures: ref.GetFailures(),
+	}
+	used, resets := ref.GetUsed(), ref.GetResetsNs()
+	if len(used)+len(resets) == 0 {
+		return c, true
+	}
+	scopes := make([]policy.Scope, len(c.Scopes))
+	copy(scopes, c.Scopes)
+	for i := range min(len(used), len(scopes)) {
+		scopes[i].Used = used[i]
+	}
+	for i := range min(len(resets), len(scopes)) {
+		if resets[i] != 0 {
+			scopes[i].Resets = time.Unix(0, resets[i]).UTC()
+		}
+	}
+	c.Scopes = scopes
+	return c, true
+}
+
+var (
+	kindToProto = map[policy.ScopeKind]policypb.ScopeKind{
+		policy.ScopeConcurrency: policypb.ScopeKind_SCOPE_KIND_CONCURRENCY,
+		policy.ScopeRequests:    policypb.ScopeKind_SCOPE_KIND_REQUESTS,
+		policy.ScopeTokens:      policypb.ScopeKind_SCOPE_KIND_TOKENS,
+	}
+	kindFromProto = map[policypb.ScopeKind]policy.ScopeKind{
+		policypb.ScopeKind_SCOPE_KIND_CONCURRENCY: policy.ScopeConcurrency,
+		policypb.ScopeKind_SCOPE_KIND_REQUESTS:    policy.ScopeRequests,
+		policypb.ScopeKind_SCOPE_KIND_TOKENS:      policy.ScopeTokens,
+	}
+)
+
+func scopesToProto(scopes []policy.Scope) []*policypb.Scope {
+	if len(scopes) == 0 {
+		return nil
+	}
+	out := make([]*policypb.Scope, len(scopes))
+	for i, s := range scopes {
+		out[i] = &policypb.Scope{Id: Text(s.ID), Kind: kindToProto[s.Kind], Limit: s.Limit, Used: s.Used, Resets: timeToProto(s.Resets)}
+		if s.Window != 0 {
+			out[i].Window = durationpb.New(s.Window)
+		}
+	}
+	return out
+}
+
+func scopesFromProto(scopes []*policypb.Scope) []policy.Scope {
+	if len(scopes) == 0 {
+		return nil
+	}
+	out := make([]policy.Scope, len(scopes))
+	for i, s := range scopes {
+		out[i] = policy.Scope{
+			ID:     s.GetId(),
+			Kind:   kindFromProto[s.GetKind()],
+			Limit:  s.GetLimit(),
+			Window: s.GetWindow().AsDuration(),
+			Used:   s.GetUsed(),
+			Resets: timeFromProto(s.GetResets()),
+		}
+	}
+	return out
+}
