@@ -83,7 +83,8 @@ func (f *filler) fill(v reflect.Value) {
 	}
 }
 
-// sent returns m as the other side gets it.
+// sent returns m as the other side gets it, which is the same by reflection
+// and by generated code.
 func sent[M proto.Message](t *testing.T, m M) M {
 	t.Helper()
 	b, err := proto.Marshal(m)
@@ -94,7 +95,23 @@ func sent[M proto.Message](t *testing.T, m M) M {
 	if err := proto.Unmarshal(b, got); err != nil {
 		t.Fatalf("unmarshal %T: %v", m, err)
 	}
-	return got.(M)
+	fast, ok := any(m).(interface {
+		MarshalVT() ([]byte, error)
+	})
+	if !ok {
+		return got.(M)
+	}
+	if b, err = fast.MarshalVT(); err != nil {
+		t.Fatalf("marshal %T by generated code: %v", m, err)
+	}
+	faster := m.ProtoReflect().New().Interface()
+	if err := faster.(interface{ UnmarshalVTUnsafe([]byte) error }).UnmarshalVTUnsafe(b); err != nil {
+		t.Fatalf("unmarshal %T by generated code: %v", m, err)
+	}
+	if !proto.Equal(got, faster) {
+		t.Errorf("generated code lets %T arrive as\n%v, want\n%v", m, faster, got)
+	}
+	return faster.(M)
 }
 
 func same(t *testing.T, want, got any) {
