@@ -11,7 +11,7 @@ PROTOC_GEN  = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golan
 # The tools of "make generate".
 TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/usher-ci/bin
 
-.PHONY: build test e2e-deps postgres check generate fuzz
+.PHONY: build test e2e-deps postgres check generate fuzz bench-admission
 
 build: ## the executable
 	go build -o usher ./cmd/usher
@@ -47,3 +47,6 @@ fuzz: ## every fuzz target, for FUZZTIME each
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),1m) $$pkg || exit 1; \
 		done; \
 	done
+
+bench-admission: postgres ## what admission by a shared store costs, beside single-row updates
+	go run ./bench/admission

@@ -1,4 +1,4 @@
-// Package pgtest runs PostgreSQL servers for tests and benchmarks.
+// Package pgtest runs a PostgreSQL server for the tests of one process.
 package pgtest
 
 import (
@@ -7,11 +7,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/usherproxy/usher/internal/pgserver"
 )
 
 var (
 	once    sync.Once
-	running *Server
+	running *pgserver.Server
 	failure error
 	schemas atomic.Int64
 )
@@ -20,7 +22,7 @@ var (
 // started when it is first asked for. The test fails if there is none.
 func DSN(t testing.TB) string {
 	t.Helper()
-	once.Do(func() { running, failure = Start("fsync=off", "max_connections=400") })
+	once.Do(func() { running, failure = pgserver.Start("fsync=off", "max_connections=400") })
 	if failure != nil {
 		t.Fatalf("PostgreSQL: %v", failure)
 	}

@@ -1,4 +1,6 @@
-package pgtest
+// Package pgserver runs PostgreSQL servers that live as long as their process, for
+// tests and benchmarks.
+package pgserver
 
 import (
 	"context"
