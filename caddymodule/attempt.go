@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
-	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/usherproxy/usher/internal/commit"
@@ -27,11 +26,14 @@ type attempt struct {
 	ctx       context.Context
 	span      trace.Span
 	began     time.Time
+	watch     watch
+	unsecured atomic.Bool // TLS could not be set up
 
 	status    int
 	until     time.Time
 	errorBody []byte        // the beginning of an answer that is an error
 	err       error         // of the connection
+	timeout   string        // the part that took too long, or empty
 	first     time.Duration // to the first content, or 0
 	meter     *format.Meter // nil without an answer of success
 
@@ -45,6 +47,7 @@ func (r *run) newAttempt() *attempt {
 	r.tries++
 	r.attempt = &attempt{r: r, candidate: r.chosen, number: r.tries, lease: r.admits, began: time.Now()}
 	r.attempt.startSpan()
+	r.attempt.ctx = r.attempt.watched(r.attempt.ctx)
 	return r.attempt
 }
 
@@ -52,7 +55,7 @@ func (r *run) newAttempt() *attempt {
 func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	p := a.r.h.providers[a.candidate.Provider]
 	body := a.r.facts.Splice(a.r.body, a.candidate.Model)
-	req := out.Clone(a.ctx)
+	req := out.Clone(traced(a.ctx, &a.unsecured))
 	req.URL.Scheme, req.URL.Host = p.url.Scheme, p.url.Host
 	path, escaped := a.r.op.SplicePath(out.URL, a.candidate.Model)
 	req.URL.Path, req.URL.RawPath = joinPath(p.url.Path, path), joinPath(p.url.EscapedPath(), escaped)
@@ -93,7 +96,7 @@ var beginnings = commit.Gate{MaxBytes: commit.DefaultMaxBytes, MaxWait: commit.D
 // open says what the beginning of an answer of success means: an error in
 // place of content, or none at all, is no success.
 func (a *attempt) open(resp *http.Response) policy.Disposition {
-	o := beginnings.Hold(a.r.ctx, a.r.op, resp, a.r.facts.Stream)
+	o := beginnings.Hold(a.ctx, a.r.op, resp, a.r.facts.Stream)
 	a.meter = o.Meter
 	a.sawContent()
 	if o.Err != nil {
@@ -108,6 +111,7 @@ func (a *attempt) open(resp *http.Response) policy.Disposition {
 // sawContent notes the time of the first content, once it has come.
 func (a *attempt) sawContent() {
 	if a.first == 0 && a.meter.FirstContent() {
+		a.watch.content()
 		a.first = time.Since(a.began)
 		a.span.AddEvent("first_content")
 	}
@@ -156,10 +160,18 @@ func (a *attempt) blame(err error) policy.Disposition {
 	case ended != nil:
 		return policy.Timeout
 	}
-	if _, ok := errors.AsType[reverseproxy.DialError](err); ok {
-		return policy.ConnectFailed
+	if e := a.overdue(); e != nil {
+		a.err, a.timeout = e, e.part
+		return policy.Timeout
 	}
-	if e, ok := errors.AsType[net.Error](err); ok && e.Timeout() {
+	unconnected, late := a.unconnected(err)
+	if unconnected && late {
+		a.timeout = partConnect
+	}
+	switch {
+	case unconnected:
+		return policy.ConnectFailed
+	case late:
 		return policy.Timeout
 	}
 	return policy.UpstreamError
@@ -179,6 +191,7 @@ func (a *attempt) finish(d policy.Disposition) {
 		return
 	}
 	a.finished, a.disposition = true, d
+	a.watch.end()
 	var usage *policy.Usage
 	if a.meter != nil {
 		usage = a.meter.Usage()
@@ -213,7 +226,7 @@ func (a *attempt) refused() bool {
 // recorded returns the attempt for the record.
 func (a *attempt) recorded(res policy.AttemptResult) attemptRecord {
 	rec := attemptRecord{
-		At: a.r.at(a.began), Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(),
+		At: a.r.at(a.began), Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(), Timeout: a.timeout,
 		Until: optionalTime(res.Until), FirstEvent: inMilliseconds(res.FirstEvent), Duration: inMilliseconds(res.Duration),
 	}
 	if res.Usage != nil {

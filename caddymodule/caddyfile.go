@@ -22,6 +22,7 @@ import (
 //			transport   <name> {
 //				...
 //			}
+//			timeout     connect|first_event|idle <duration>
 //			key <name> {env.<variable>}|{file.<path>}|none {
 //				priority <number>
 //				weight   <number>
@@ -67,7 +68,7 @@ import (
 //	}
 //
 // The options provider, model, caller, group, limit, select, admit, key,
-// serve, label, header_up and header_down may be repeated. An option of a
+// serve, label, timeout of a provider, header_up and header_down may be repeated. An option of a
 // policy becomes JSON: alone it is true, with one value it is that value, with
 // several a list, with a block an object. An unquoted number, true or false is
 // a JSON number or boolean, everything else a string.

@@ -2,8 +2,11 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"maps"
 	"net/http"
+	"slices"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
@@ -25,6 +28,7 @@ func (p *parser) provider(c *Config) error {
 		"header_up":   p.header("header_up", &pr.HeaderUp),
 		"header_down": p.header("header_down", &pr.HeaderDown),
 		"transport":   p.transport(at+"/transport", &pr.TransportRaw),
+		"timeout":     p.timeout(at+"/timeouts", &pr.Timeouts),
 		"key":         func() error { return p.key(at, &pr) },
 	})
 	c.Providers = append(c.Providers, pr)
@@ -54,6 +58,25 @@ func (p *parser) key(at string, pr *Provider) error {
 	})
 	pr.Keys = append(pr.Keys, k)
 	return err
+}
+
+// timeout parses one of the times that parts of an attempt may take.
+func (p *parser) timeout(pointer string, to *Timeouts) option {
+	return func() error {
+		args, err := p.args("timeout connect|first_event|idle <duration>", 2, 2)
+		if err != nil {
+			return err
+		}
+		parts := map[string]*caddy.Duration{"connect": &to.Connect, "first_event": &to.FirstEvent, "idle": &to.Idle}
+		d, ok := parts[args[0]]
+		if !ok {
+			return p.Errf("no such timeout %q; %s", args[0], hint(args[0], slices.Sorted(maps.Keys(parts))))
+		}
+		if err := p.mark(pointer + "/" + args[0]); err != nil {
+			return err
+		}
+		return p.wrap(parseDuration(args[1], d))
+	}
 }
 
 // header parses a change to a header, as Caddy's reverse_proxy does.

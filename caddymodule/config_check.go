@@ -54,7 +54,21 @@ func (c *Config) checkProviders(r reporter) {
 		checkURL(r.in("url", "url"), p.URL)
 		checkLabels(r, p.Labels)
 		checkLimits(r, p.Limits)
+		p.checkTimeouts(r)
 		p.checkKeys(r, models)
+	}
+}
+
+func (p *Provider) checkTimeouts(r reporter) {
+	for _, t := range []struct {
+		name string
+		d    caddy.Duration
+	}{{"connect", p.Timeouts.Connect}, {"first_event", p.Timeouts.FirstEvent}, {"idle", p.Timeouts.Idle}} {
+		checkDuration(r.in("timeouts/"+t.name, "timeout "+t.name), t.d)
+	}
+	if p.Timeouts.Connect != 0 && len(p.TransportRaw) > 0 {
+		r.in("timeouts/connect", "timeout connect").
+			errorf("the transport of the provider has this time; write: transport http { dial_timeout DURATION }")
 	}
 }
 

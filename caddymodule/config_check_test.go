@@ -110,7 +110,7 @@ func TestCheckAcceptsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"providers":[{"name":"p","format":"openai","url":"https://example.com","keys":[{"name":"k","secret":"none"}]}],` +
+	want := `{"providers":[{"name":"p","format":"openai","url":"https://example.com","timeouts":{"first_event":300000000000,"idle":300000000000},"keys":[{"name":"k","secret":"none"}]}],` +
 		`"models":[{"name":"m","serve":[{"provider":"p"}]}],` +
 		`"select":[{"policy":"keys","timeout":2000000000,"on_error":"closed"}],` +
 		`"admit":[{"policy":"fifo","timeout":2000000000,"on_error":"closed"}],` +

@@ -2,7 +2,9 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/headers"
 
 	"github.com/usherproxy/usher/internal/format"
@@ -44,9 +46,36 @@ type Provider struct {
 	// Caddy's defaults.
 	TransportRaw json.RawMessage `json:"transport,omitempty" caddy:"namespace=http.reverse_proxy.transport inline_key=protocol"`
 
+	// How long each part of an attempt may take.
+	Timeouts Timeouts `json:"timeouts,omitzero"`
+
 	// The keys (accounts) to use there. At least one.
 	Keys []Key `json:"keys,omitempty"`
 }
+
+// Timeouts are how long the parts of an attempt may take. One that is over ends
+// the attempt, is told by its name, and counts against the candidate. How long
+// the whole request may take is for the site to say.
+type Timeouts struct {
+	// Until there is a connection, TLS included. Set it here only without a
+	// `transport`, which says so itself. Default: that of the transport, 3s and
+	// 10s for TLS.
+	Connect caddy.Duration `json:"connect,omitempty"`
+
+	// Until a stream has its first content; comments, pings and other preamble
+	// do not count. Raise it for models that think longer. An answer that is no
+	// stream has only the time of the whole request. Default: 5m.
+	FirstEvent caddy.Duration `json:"first_event,omitempty"`
+
+	// Between two pieces of an answer after that. A caller who reads slowly
+	// takes none of it. Default: 5m.
+	Idle caddy.Duration `json:"idle,omitempty"`
+}
+
+const (
+	defaultFirstEventTimeout = caddy.Duration(5 * time.Minute)
+	defaultIdleTimeout       = caddy.Duration(5 * time.Minute)
+)
 
 // Key is one account with a provider.
 type Key struct {
@@ -91,6 +120,12 @@ var formats = format.Formats()
 func (p *Provider) setDefaults() {
 	if p.Format == "" {
 		p.Format = format.OpenAI
+	}
+	if p.Timeouts.FirstEvent == 0 {
+		p.Timeouts.FirstEvent = defaultFirstEventTimeout
+	}
+	if p.Timeouts.Idle == 0 {
+		p.Timeouts.Idle = defaultIdleTimeout
 	}
 }
 

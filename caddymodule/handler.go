@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -167,7 +168,8 @@ const handshakeTimeout = 10 * time.Second
 func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
 	if len(p.TransportRaw) == 0 {
 		p.TransportRaw = caddyconfig.JSONModuleObject(reverseproxy.HTTPTransport{
-			KeepAlive: &reverseproxy.KeepAlive{MaxIdleConnsPerHost: idleConnections},
+			KeepAlive:   &reverseproxy.KeepAlive{MaxIdleConnsPerHost: idleConnections},
+			DialTimeout: p.Timeouts.Connect,
 		}, "protocol", "http", nil)
 	}
 	mod, err := ctx.LoadModule(p, "TransportRaw")
@@ -175,7 +177,7 @@ func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
 		return nil, fmt.Errorf("load transport: %w", err)
 	}
 	if t, ok := mod.(*reverseproxy.HTTPTransport); ok && t.Transport.TLSHandshakeTimeout == 0 {
-		t.Transport.TLSHandshakeTimeout = handshakeTimeout
+		t.Transport.TLSHandshakeTimeout = cmp.Or(time.Duration(p.Timeouts.Connect), handshakeTimeout)
 	}
 	return mod.(http.RoundTripper), nil
 }

@@ -80,6 +80,7 @@ type attemptRecord struct {
 	Status      int                `json:"status,omitempty"`
 	Disposition policy.Disposition `json:"disposition"`
 	Error       string             `json:"error,omitempty"`
+	Timeout     string             `json:"timeout,omitempty"` // the part that took too long
 	Until       *time.Time         `json:"until,omitempty"`
 	FirstEvent  milliseconds       `json:"first_event_ms,omitempty"`
 	Duration    milliseconds       `json:"duration_ms"`

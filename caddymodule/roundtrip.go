@@ -65,7 +65,7 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 // body.
 func (a *attempt) deliver(out *http.Request, resp *http.Response) *http.Response {
 	resp = answering(out, resp)
-	resp.Body = &answer{a: a, body: resp.Body}
+	resp.Body = &answer{a: a, body: resp.Body, plain: resp.ContentLength >= 0}
 	return resp
 }
 
@@ -96,10 +96,18 @@ func (a *attempt) final(out *http.Request, resp *http.Response) (*http.Response,
 		refusal = new(format.Refusal)
 		*refusal = format.UnknownModel(a.r.facts.Model)
 	default:
-		refusal = new(format.Refusal)
-		*refusal = format.Failed(a.disposition, wait)
+		refusal = a.failed(a.disposition, wait)
 	}
 	return nil, &refusalError{*refusal}
+}
+
+// failed returns the refusal that tells that the attempt ended with d.
+func (a *attempt) failed(d policy.Disposition, wait time.Duration) *format.Refusal {
+	refusal := format.Failed(d, wait)
+	if a.timeout != "" {
+		refusal = format.TimedOut(a.timeout, wait)
+	}
+	return &refusal
 }
 
 // mayBeShown reports whether the provider's error is the caller's business.

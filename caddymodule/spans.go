@@ -209,6 +209,9 @@ func (a *attempt) endSpan(res policy.AttemptResult) {
 	if a.status != 0 {
 		a.span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
 	}
+	if a.timeout != "" {
+		a.span.SetAttributes(attribute.String("usher.timeout", a.timeout))
+	}
 	if !res.Until.IsZero() {
 		a.span.SetAttributes(attribute.String("usher.until", res.Until.UTC().Format(time.RFC3339Nano)))
 	}

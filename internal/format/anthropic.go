@@ -43,7 +43,8 @@ var anthropic = newDialect(dialect{
 		"message_stop":        terminal,
 		"error":               fault,
 	},
-	chunk: func(*Meter) eventKind { return content },
+	chunk:  func(*Meter) eventKind { return content },
+	begins: "message_start",
 
 	// The first event has a message with the usage of the prompt; later ones
 	// tell that of the output, and perhaps all.

@@ -165,6 +165,13 @@ func Unreadable() Refusal {
 	}
 }
 
+// TimedOut refuses a request whose last attempt took longer than one part of it
+// may. The part is the word that names it, such as "idle".
+func TimedOut(part string, retryAfter time.Duration) Refusal {
+	return cause{http.StatusGatewayTimeout, serverError, "the provider did not answer in time (" + part + ")", false}.
+		refusal(part+"_timeout", retryAfter)
+}
+
 // DeadlineExceeded refuses a request that has taken as long as one may.
 func DeadlineExceeded() Refusal {
 	return Refusal{

@@ -60,9 +60,11 @@ func (m *Meter) eventKind(name []byte) eventKind {
 		return fault
 	}
 	if kind, ok := m.dialect.events[m.word(atType)]; ok {
+		m.ends = m.ends || m.word(atType) == m.dialect.begins
 		return kind
 	}
 	if kind, ok := m.dialect.events[string(name)]; ok {
+		m.ends = m.ends || string(name) == m.dialect.begins
 		return kind
 	}
 	return m.dialect.chunk(m)
@@ -76,6 +78,7 @@ func (m *Meter) choices() eventKind {
 	if v.Raw == nil {
 		return content
 	}
+	m.ends = true
 	kind := preamble
 	view(v.Raw).ForEach(func(_, choice gjson.Result) bool {
 		switch {

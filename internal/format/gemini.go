@@ -99,6 +99,7 @@ func (m *Meter) candidates() eventKind {
 	if !empty(view(m.text.Value(atPromptFeedback).Raw).Get("blockReason")) {
 		return terminal
 	}
+	m.ends = m.ends || v.Raw != nil
 	kind := preamble
 	view(v.Raw).ForEach(func(_, candidate gjson.Result) bool {
 		switch {

@@ -17,6 +17,7 @@ import (
 // means. It changes nothing, never fails, and holds no more than some
 // kilobytes, whatever the answer is. It is not safe for concurrent use.
 type Meter struct {
+	op      *Operation
 	dialect *dialect
 	kind    answerKind
 	events  sse.Decoder
@@ -29,7 +30,12 @@ type Meter struct {
 	fault     *StreamFault
 	beginning Beginning
 	content   bool
+	ends      bool // the answer is of a kind that tells its end
 	done      bool
+
+	// Where the answer stood when it was closed.
+	inEvent, between bool
+	before           string // what must stand before one more element
 }
 
 // A Beginning is what the beginning of an answer has shown of the rest. Once it
@@ -121,7 +127,7 @@ const maxPlain = 16
 // stream says whether the caller asked for a stream. Of an answer with a
 // content encoding nothing is known but that it has content.
 func NewMeter(op *Operation, header http.Header, stream bool) *Meter {
-	m := &Meter{dialect: op.shape(), kind: answerKindOf(header, stream)}
+	m := &Meter{op: op, dialect: op.shape(), kind: answerKindOf(header, stream)}
 	if m.kind == jsonText && stream && m.dialect.lists {
 		m.kind = jsonList
 	}
@@ -176,9 +182,17 @@ func (m *Meter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// place notes where the answer stands, before its end makes that a place like
+// any other.
+func (m *Meter) place() {
+	m.inEvent = m.InEvent()
+	m.before, m.between = m.list.Next()
+}
+
 // Close ends the answer: what stands in a JSON text that was cut, or in a last
 // event that no blank line has ended, counts, too. It returns nil.
 func (m *Meter) Close() error {
+	m.place()
 	switch m.kind {
 	case eventStream:
 		m.events.Close()
@@ -223,8 +237,28 @@ func (m *Meter) Err() *StreamFault { return m.fault }
 // JSON text. An answer that ends without may be complete as well.
 func (m *Meter) Done() bool { return m.done }
 
+// Truncated reports whether a stream that has ended was not complete: it had
+// content, and was of a kind that tells its end, but did not.
+func (m *Meter) Truncated() bool {
+	return m.ends && m.content && !m.done && m.fault == nil
+}
+
 // InEvent reports whether a stream stands inside an event, where nothing else
 // may be sent. In a stream that comes as a list of JSON there is no such place.
 func (m *Meter) InEvent() bool {
 	return m.kind == jsonList || m.kind == eventStream && m.events.InEvent()
+}
+
+// LastWords returns the error r as that which ends a stream that was cut and
+// closed. It is nil where no error can stand: inside an event, in
+// an answer that is no stream, and after an error or the end of the stream.
+func (m *Meter) LastWords(r Refusal) []byte {
+	switch {
+	case m.fault != nil || m.done:
+	case m.kind == eventStream && !m.inEvent:
+		return m.op.StreamError(r)
+	case m.kind == jsonList && m.between:
+		return append(append([]byte(m.before), encode(m.dialect.refusal(r))...), ']')
+	}
+	return nil
 }

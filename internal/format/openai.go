@@ -78,7 +78,8 @@ var openAI = newDialect(dialect{
 		"error":                       fault,
 	},
 
-	chunk: (*Meter).choices,
+	chunk:  (*Meter).choices,
+	begins: "response.created",
 
 	usage: usageNames{
 		at:        []int{atUsage, atResponseUsage},

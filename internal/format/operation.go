@@ -80,6 +80,7 @@ type dialect struct {
 	operations []Operation
 	events     map[string]eventKind   // by type, or by name
 	chunk      func(*Meter) eventKind // what an event means that is not among them
+	begins     string                 // the event with which streams begin that tell their end
 	lists      bool                   // a stream may come as a list of JSON, too
 	faults     []faultRule
 	limits     []limit

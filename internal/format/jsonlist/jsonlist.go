@@ -23,6 +23,7 @@ type Decoder struct {
 	list     bool // and is a list
 	done     bool // and has ended
 	some     bool // the element has a byte that is not space
+	comma    bool // must come before the next element
 	inString bool
 	escaped  bool
 }
@@ -48,9 +49,7 @@ func (d *Decoder) Write(p []byte) {
 			}
 		case '}', ']', ',':
 			if ends, after := d.leave(c); ends {
-				if d.list {
-					after = 0 // the bracket, or comma, is not a part of it
-				}
+				d.some = d.some || after > 0
 				d.data(p[start : i+after])
 				d.end()
 				start = i + 1
@@ -68,11 +67,19 @@ func (d *Decoder) Write(p []byte) {
 // element ends there, of which the last after bytes are.
 func (d *Decoder) leave(c byte) (ends bool, after int) {
 	if c == ',' {
+		d.comma = d.comma && d.depth != 1
 		return d.list && d.depth == 1, 0
 	}
 	if d.depth > 0 {
 		d.depth--
 		d.done = d.depth == 0
+	}
+	switch {
+	case d.done && d.list: // the bracket is not a part of an element
+		return true, 0
+	case d.list && d.depth == 1: // an object, or a list, which no comma must end
+		d.comma = true
+		return true, 1
 	}
 	return d.done, 1
 }
@@ -104,6 +111,22 @@ func (d *Decoder) end() {
 		d.Element()
 	}
 	d.some = false
+}
+
+// Next returns what must stand before one more element, if one may come now.
+// No element may come inside another one, in what is no list, or after its end.
+func (d *Decoder) Next() (before string, ok bool) {
+	switch {
+	case !d.begun:
+		return "[", true
+	case !d.list || d.done || d.depth != 1 || d.inString:
+		return "", false
+	case d.some: // a number or a word, which may go on
+		return "", false
+	case d.comma:
+		return ",", true
+	}
+	return "", true
 }
 
 // Close ends the text: an element that was cut counts, too.

@@ -66,6 +66,36 @@ func TestDecoderFindsElements(t *testing.T) {
 	}
 }
 
+// An element is known as soon as it is whole, and what is added after it makes
+// a list that is whole.
+func TestListCanBeEndedAfterEachElement(t *testing.T) {
+	t.Parallel()
+	const end = `{"end":1}`
+	text := "[ {\"a\":[1,\"]\"]}\n,\r\n {\"b\":{}} , 3 ,\"x\"] "
+	places := 0
+	for i := range len(text) + 1 {
+		d := jsonlist.Decoder{Data: func([]byte) {}, Element: func() {}}
+		d.Write([]byte(text[:i]))
+		before, ok := d.Next()
+		if !ok {
+			continue
+		}
+		places++
+		whole := text[:i] + before + end + "]"
+		if !json.Valid([]byte(whole)) {
+			t.Errorf("%q is not valid", whole)
+		}
+	}
+	if places < 10 {
+		t.Errorf("an element may come at %d places only", places)
+	}
+	known := 0
+	d := jsonlist.Decoder{Data: func([]byte) {}, Element: func() { known++ }}
+	if d.Write([]byte(`[{"a":1}`)); known != 1 {
+		t.Errorf("%d elements are known, want 1", known)
+	}
+}
+
 // FuzzDecoder holds that the elements do not depend on the split, and that
 // those of a list are those that encoding/json finds.
 func FuzzDecoder(f *testing.F) {
