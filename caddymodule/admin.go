@@ -14,15 +14,27 @@ func init() {
 	caddy.RegisterModule(adminAPI{})
 }
 
-// adminAPI is the part of Caddy's admin API that tells what Usher does:
+// adminAPI is the part of Caddy's admin API that tells what Usher does, and
+// lets operators talk to policies:
 //
-//	GET /usher/status          the plugins, and how much runs and waits
-//	GET /usher/decisions       the last decisions, newest first
-//	GET /usher/decisions/{id}  the decision about one request
+//	GET  /usher/status                       the plugins, and how much runs and waits
+//	GET  /usher/decisions                    the last decisions, newest first
+//	GET  /usher/decisions/{id}               the decision about one request
+//	GET  /usher/policies/{policy}/status      what a policy knows
+//	POST /usher/policies/{policy}/{command}  corrects it, with JSON as input
 //
 // A decision is the whole story of a request: what each policy said of each
 // candidate and how long it took, how long the request waited, and how each
 // attempt ended. The last 1000 are kept.
+//
+// The commands of a policy are its own; see its documentation. A command goes
+// to every instance of the policy that is in use, and the answer is JSON:
+//
+//	{"instances": [{"instance": "keys-1", "at": ["Caddyfile:30"], "output": ...}]}
+//
+// An instance that refuses the command has an "error" instead of its output.
+// If all do, or one cannot be asked, the answer has an "error" and the status
+// 400 or 503; it has 404 if no site uses such a policy.
 type adminAPI struct{}
 
 // CaddyModule returns the Caddy module information.
@@ -36,6 +48,7 @@ func (adminAPI) Routes() []caddy.AdminRoute {
 		{Pattern: "/usher/status", Handler: caddy.AdminHandlerFunc(serveStatus)},
 		{Pattern: "/usher/decisions", Handler: caddy.AdminHandlerFunc(serveDecisions)},
 		{Pattern: "/usher/decisions/", Handler: caddy.AdminHandlerFunc(serveDecision)},
+		{Pattern: "/usher/policies/", Handler: caddy.AdminHandlerFunc(serveOperate)},
 	}
 }
 
@@ -101,6 +114,10 @@ func writeAdmin(w http.ResponseWriter, r *http.Request, v any) error {
 		return caddy.APIError{HTTPStatus: http.StatusMethodNotAllowed, Err: fmt.Errorf("method %s is not allowed; use GET", r.Method)}
 	}
 	w.Header().Set("Content-Type", "application/json")
+	return encodeAdmin(w, v)
+}
+
+func encodeAdmin(w http.ResponseWriter, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)

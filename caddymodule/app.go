@@ -34,6 +34,7 @@ type App struct {
 	starts  []func(context.Context) error // of the sites, for Start
 	ends    []func(context.Context)       // undone in reverse when the last request has ended
 	started bool
+	inUse   []*use // of the sites, once they are configured
 	tracing *tracing
 }
 
@@ -188,6 +189,7 @@ func (a *App) Start() error {
 			return err
 		}
 	}
+	a.shared.running.add(a)
 	return nil
 }
 

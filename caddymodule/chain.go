@@ -20,7 +20,8 @@ type use struct {
 	grants  *Plugin
 	plugin  *pluginhost.Plugin
 	config  json.RawMessage
-	locate  func(error) error // puts the line of the Caddyfile before an error
+	place   string            // "file:line" in the Caddyfile, or ""
+	locate  func(error) error // puts the place before an error
 
 	instance *pluginhost.Instance // set by start
 
@@ -142,6 +143,7 @@ func (u *PolicyUse) build(ctx context.Context, app *App, repl *caddy.Replacer, r
 	return &use{
 		name: u.Policy, timeout: time.Duration(u.Timeout), open: u.OnError == onErrorOpen,
 		grants: app.grants(u.Policy), plugin: plugin, config: config,
+		place:  r.problems.source.at(r.pointer),
 		locate: func(err error) error { return r.problems.source.locate(r.pointer, err) },
 	}
 }

@@ -88,6 +88,8 @@ var (
 	Explain       = explain
 	FetchDecision = fetchDecision
 	JoinPath      = joinPath
+	Operate       = operate
+	PrintOperated = printOperated
 	Nobody        = nobody
 	Priority      = priority
 )

@@ -222,6 +222,7 @@ func (h *Handler) start(ctx context.Context) error {
 		return err
 	}
 	h.observers = h.chain.observers()
+	h.app.inUse = append(h.app.inUse, h.chain.all()...)
 	for _, plugin := range h.chain.plugins() {
 		for _, m := range h.models {
 			if err := plugin.AddCatalog(ctx, m.catalog); err != nil {

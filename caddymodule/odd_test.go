@@ -51,7 +51,13 @@ func plugins(t *testing.T, lines string, names ...string) string {
 }
 
 func serveOdd(name string) {
-	sdk.Serve(name, struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) {
+	type config struct {
+		Name string `json:"name"`
+	}
+	sdk.Serve(name, config{}, func(_ context.Context, c config) (sdk.Policies, error) {
+		if name == "operated" {
+			return sdk.Policies{Selection: operatedPolicy{selector(backwards), c.Name}}, nil
+		}
 		p, ok := odd[name]
 		if !ok {
 			return p, errors.New("no such policy")

@@ -12,6 +12,7 @@ import (
 type shared struct {
 	facts     *facts
 	decisions decisions
+	running   running
 }
 
 // Destruct has nothing to end.

@@ -21,7 +21,8 @@ and configuration work. The ones to begin with:
 	$ usher run      --config Caddyfile    # in the foreground
 	$ usher validate --config Caddyfile    # finds every mistake, with its line
 	$ usher reload   --config Caddyfile    # without losing a request
-	$ usher explain  [<request-id>]        # why it waited, why it went there`
+	$ usher explain  [<request-id>]        # why it waited, why it went there
+	$ usher policy   keys status           # what a policy knows`
 
 func init() {
 	caddy.CustomBinaryName = "usher"
