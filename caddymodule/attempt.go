@@ -54,15 +54,20 @@ func (r *run) newAttempt() *attempt {
 // send sends the request to the candidate, with the candidate's key.
 func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	p := a.r.h.providers[a.candidate.Provider]
-	body := a.r.facts.Splice(a.r.body, a.candidate.Model)
+	edits := a.r.facts.Edits(a.candidate.Model)
 	req := out.Clone(traced(a.ctx, &a.unsecured))
 	req.URL.Scheme, req.URL.Host = p.url.Scheme, p.url.Host
 	path, escaped := a.r.op.SplicePath(out.URL, a.candidate.Model)
 	req.URL.Path, req.URL.RawPath = joinPath(p.url.Path, path), joinPath(p.url.EscapedPath(), escaped)
 	req.Host, req.RequestURI = p.url.Host, ""
-	req.ContentLength, req.TransferEncoding = int64(len(body)), nil
-	req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
-	req.Body, _ = req.GetBody() // never fails
+	req.Body, req.ContentLength = a.r.body.Open(edits)
+	if req.TransferEncoding = nil; req.ContentLength == 0 {
+		req.Body = http.NoBody // else the length is not known
+	}
+	req.GetBody = func() (io.ReadCloser, error) {
+		again, _ := a.r.body.Open(edits)
+		return again, nil
+	}
 	if p.HeaderUp != nil {
 		p.HeaderUp.ApplyToRequest(req)
 	}

@@ -11,12 +11,14 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/usherproxy/usher/internal/format"
+	"github.com/usherproxy/usher/internal/held"
 )
 
 // readBody reads the whole body of a request, and returns it in plain, or why
 // it is refused. The limit holds for what is sent and for what that becomes.
-func readBody(w http.ResponseWriter, in *http.Request, limit int64) ([]byte, *format.Refusal) {
-	refuse := func(f format.Refusal) ([]byte, *format.Refusal) {
+// The caller closes the body.
+func readBody(w http.ResponseWriter, in *http.Request, limit int64) (*held.Body, *format.Refusal) {
+	refuse := func(f format.Refusal) (*held.Body, *format.Refusal) {
 		leaveUnread(w, in)
 		return nil, &f
 	}
@@ -28,13 +30,20 @@ func readBody(w http.ResponseWriter, in *http.Request, limit int64) ([]byte, *fo
 		w.Header().Set("Accept-Encoding", encodings)
 		return refuse(format.UnknownEncoding())
 	}
-	var body []byte
+	var body *held.Body
 	if err == nil {
-		body, err = io.ReadAll(io.LimitReader(plain, limit+1))
+		body, err = held.Read(io.LimitReader(plain, limit+1), held.DefaultInMemory)
 		_ = plain.Close() // it has been read
 	}
-	if _, ok := errors.AsType[*http.MaxBytesError](err); ok || int64(len(body)) > limit {
+	if body != nil && body.Size() > limit {
+		_ = body.Close() // of what nobody has seen
 		return refuse(format.TooLarge(limit))
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return refuse(format.TooLarge(limit))
+	}
+	if _, ok := errors.AsType[*held.HoldError](err); ok {
+		return refuse(format.NotHeld())
 	}
 	if err != nil {
 		return refuse(format.Unreadable())

@@ -93,7 +93,7 @@ func TestB80RequestsThatCannotBeServedAreRefusedAtOnce(t *testing.T) {
 		"slash behind":  {"POST", "/v1/chat/completions/", chatBody, 404, "unknown_route"},
 		"upper case":    {"POST", "/V1/CHAT/COMPLETIONS", chatBody, 404, "unknown_route"},
 		"dots":          {"POST", "/v1/x/../chat/completions", chatBody, 404, "unknown_route"},
-		"other service": {"POST", "/v1/audio/speech", chatBody, 404, "unknown_route"},
+		"other service": {"POST", "/v1/realtime/sessions", chatBody, 404, "unknown_route"},
 		"root":          {"GET", "/", "", 404, "unknown_route"},
 		"GET":           {"GET", chatPath, "", 405, "wrong_method"},
 		"PUT":           {"PUT", chatPath, chatBody, 405, "wrong_method"},
@@ -354,7 +354,9 @@ func TestHTTP2ClientsAreServed(t *testing.T) {
 func TestOperationsGoToTheirOwnPaths(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
-	for _, path := range []string{"/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations", "/v1/images/generations"} {
+	for _, path := range []string{
+		"/v1/completions", "/v1/responses", "/v1/embeddings", "/v1/moderations", "/v1/images/generations", "/v1/audio/speech",
+	} {
 		n := len(up.seen())
 		if r := st.do(http.MethodPost, path, `{"model":"m"}`); r.StatusCode != http.StatusOK {
 			t.Errorf("%s: %s %s", path, r.Status, r.body)

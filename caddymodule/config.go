@@ -52,8 +52,11 @@ type Config struct {
 	// the last may let a request wait. Default: `fifo`.
 	Admit []PolicyUse `json:"admit,omitempty"`
 
-	// The largest request body, in bytes. A larger one is refused with status
-	// 413. Raise it for requests that carry images or files. Default: 32 MiB.
+	// The largest request body, in bytes, also of one that came compressed. A
+	// larger one is refused with status 413. What is larger than 1 MiB is held
+	// in a file in the directory of temporary files (`TMPDIR`) while the request
+	// waits and runs, so there must be room for as many as come at once.
+	// Default: 100 MiB.
 	MaxBody int64 `json:"max_body,omitempty"`
 
 	// How long a request may take, from its arrival to the last byte of its
@@ -86,7 +89,7 @@ type Limit struct {
 }
 
 const (
-	defaultMaxBody  = 32 << 20
+	defaultMaxBody  = 100 << 20
 	defaultTimeout  = caddy.Duration(10 * time.Minute)
 	defaultAttempts = 3
 	maxAttempts     = 100

@@ -10,8 +10,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/google/uuid"
 	"go.opentelemetry.io/otel/trace"
+	"go.uber.org/zap"
 
 	"github.com/usherproxy/usher/internal/format"
+	"github.com/usherproxy/usher/internal/held"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -22,7 +24,7 @@ type run struct {
 	op    *format.Operation
 	repl  *caddy.Replacer
 	began time.Time
-	body  []byte
+	body  *held.Body // nil until it has been read
 	facts format.Body
 	model *model
 	who   identity
@@ -105,10 +107,15 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 	if r.body, refusal = readBody(w, in, r.h.MaxBody); refusal != nil {
 		return refusal
 	}
-	var err error
-	r.facts, err = r.op.Scan(in.URL.Path, r.body)
+	err := r.body.View(func(text []byte) (err error) {
+		r.facts, err = r.op.Scan(in.URL.Path, in.Header.Get("Content-Type"), text)
+		return err
+	})
 	if bad, ok := errors.AsType[*format.BadRequest](err); ok {
 		return refuse(bad.Refusal())
+	} else if err != nil {
+		r.h.log.Error("cannot read a body again", zap.Error(err))
+		return refuse(format.NotHeld())
 	}
 	r.record.Model, r.record.Stream = r.facts.Model, r.facts.Stream
 	m, ok := r.h.models[modelKey{r.op.Format, r.facts.Model}]
@@ -161,10 +168,19 @@ func (r *run) granted(uses ...*use) *policy.Request {
 			}
 		}
 		if u.grants.GrantBody {
-			req.Body = r.body
+			req.Body = r.wholeBody()
 		}
 	}
 	return &req
+}
+
+// wholeBody returns the body in memory, for a policy that may see it.
+func (r *run) wholeBody() []byte {
+	text, err := r.body.Bytes()
+	if err != nil {
+		r.h.log.Error("cannot read a body again", zap.Error(err))
+	}
+	return text
 }
 
 // statusClientGone is what access logs show for a caller who left.
@@ -221,6 +237,9 @@ func (r *run) end() {
 		}
 	}
 	r.release(trace.SpanContextFromContext(r.ctx))
+	if r.body != nil {
+		_ = r.body.Close() // nobody needs it any more
+	}
 	r.record.Disposition = r.disposition()
 	r.record.Duration = inMilliseconds(time.Since(r.began))
 	r.endServerSpan()

@@ -172,6 +172,14 @@ func TimedOut(part string, retryAfter time.Duration) Refusal {
 		refusal(part+"_timeout", retryAfter)
 }
 
+// NotHeld refuses a body that there is no room for.
+func NotHeld() Refusal {
+	return Refusal{
+		Status: http.StatusServiceUnavailable, Type: serverError, Code: "no_room",
+		Message: "this gateway has no room for the request body now", RetryAfter: time.Second,
+	}
+}
+
 // DeadlineExceeded refuses a request that has taken as long as one may.
 func DeadlineExceeded() Refusal {
 	return Refusal{

@@ -14,15 +14,17 @@ func Example() {
 	op, _ := format.Find(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil))
 
 	body := []byte(`{"model": "fast", "stream": true, "messages": []}`)
-	b, err := op.Scan("/v1/chat/completions", body)
+	b, err := op.Scan("/v1/chat/completions", "", body)
 	fmt.Println(op.Name, b.Model, b.Stream, err)
-	fmt.Printf("%s\n", b.Splice(body, "gpt-4o-mini"))
+	for _, e := range b.Edits("gpt-4o-mini") {
+		fmt.Printf("%s becomes %s\n", body[e.Start:e.End], e.Text)
+	}
 
-	_, err = op.Scan("/v1/chat/completions", []byte(`{"messages": []}`))
+	_, err = op.Scan("/v1/chat/completions", "", []byte(`{"messages": []}`))
 	fmt.Println(err)
 	// Output:
 	// chat fast true <nil>
-	// {"model": "gpt-4o-mini", "stream": true, "messages": []}
+	// "fast" becomes "gpt-4o-mini"
 	// you must provide a model parameter
 }
 

@@ -1,8 +1,6 @@
 package format
 
 import (
-	"net/http"
-
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -12,55 +10,7 @@ import (
 var openAI = newDialect(dialect{
 	name: OpenAI,
 
-	operations: []Operation{
-		{
-			Name: "chat", APIType: "chat_completions",
-			Method: http.MethodPost, Route: "/v1/chat/completions",
-			request: request{
-				model: "model", stream: "stream",
-				maxOutput: []string{"max_completion_tokens", "max_tokens"},
-				affinity:  []string{"prompt_cache_key", "safety_identifier", "user"},
-			},
-		},
-		{
-			Name:   "text_completion",
-			Method: http.MethodPost, Route: "/v1/completions",
-			request: request{
-				model: "model", stream: "stream",
-				maxOutput: []string{"max_tokens"},
-				affinity:  []string{"user"},
-			},
-		},
-		{
-			Name: "chat", APIType: "responses",
-			Method: http.MethodPost, Route: "/v1/responses",
-			request: request{
-				model: "model", stream: "stream",
-				maxOutput: []string{"max_output_tokens"},
-				affinity:  []string{"prompt_cache_key", "conversation", "conversation.id", "safety_identifier", "user"},
-			},
-			streamError: func(r Refusal) (string, any) {
-				return "error", responsesError{"error", orNull(r.Code), r.Message, orNull(r.Param), 0}
-			},
-		},
-		{
-			Name:   "embeddings",
-			Method: http.MethodPost, Route: "/v1/embeddings",
-			request: request{model: "model", affinity: []string{"user"}},
-		},
-		{
-			Name:   "moderation",
-			Method: http.MethodPost, Route: "/v1/moderations",
-			request: request{model: "model"},
-		},
-		{
-			Name:   "generate_content",
-			Method: http.MethodPost, Route: "/v1/images/generations",
-			request: request{model: "model", stream: "stream", affinity: []string{"user"}},
-		},
-		{Name: "models", Kind: ListModels, Method: http.MethodGet, Route: "/v1/models"},
-		{Name: "models", Kind: GetModel, Method: http.MethodGet, Route: "/v1/models/{model}"},
-	},
+	operations: onAzure(openAIOperations),
 
 	// Every other event of a stream has content, but for chunks without any.
 	events: map[string]eventKind{
@@ -74,6 +24,9 @@ var openAI = newDialect(dialect{
 		"response.completed":          terminal,
 		"response.incomplete":         terminal,
 		"image_generation.completed":  terminal,
+		"image_edit.completed":        terminal,
+		"transcript.text.done":        terminal,
+		"speech.audio.done":           terminal,
 		"response.failed":             fault,
 		"error":                       fault,
 	},

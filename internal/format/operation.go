@@ -45,6 +45,12 @@ type Operation struct {
 
 	request request
 
+	// Azure has paths of its own. under is what stands before the path that the
+	// operation has elsewhere, target that path, if it is another one, and
+	// deployed says that Azure has the operation below a deployment.
+	under, target string
+	deployed      bool
+
 	// streamError overrides how an error looks inside a stream.
 	streamError func(Refusal) (name string, data any)
 
@@ -65,8 +71,10 @@ const (
 
 // A request is what a row says of the body of its requests. All members are at
 // the top level of a JSON object, but a name may go on to one below with a dot.
+// Of a form they are fields.
 type request struct {
-	model     string   // required, or empty where the path names the model
+	forms     bool     // the body may be a form, too
+	model     string   // required, but where the path names the model; empty where only the path does
 	models    []string // where the body repeats the model of the path; "*" is each of a list
 	stream    string   // the flag that asks for a stream, or empty
 	streams   bool     // the answer is always a stream

@@ -15,7 +15,7 @@ var verbs = []string{
 
 // at reports whether path is one of op's.
 func (op *Operation) at(path string) bool {
-	return op.Route == path || op.Model(path) != ""
+	return op.Route == path || op.inPath() && op.Model(path) != ""
 }
 
 // Model returns the model that the path, with escapes decoded, names in the
@@ -39,15 +39,30 @@ func (op *Operation) aroundModel() (prefix, suffix string, ok bool) {
 	return prefix, rest, ok
 }
 
-// SplicePath returns the path of u, decoded and as it is escaped, with its
-// model replaced by the given one. A model stays in one segment, whatever its
-// name is. If the path names no model, or this one, it is the path of u.
+// inPath reports whether the path names the model.
+func (op *Operation) inPath() bool { return strings.Contains(op.Route, "{model}") }
+
+// SplicePath returns the path at a provider, decoded and as it is escaped, of a
+// request with the URL u, with its model replaced by the given one. A model
+// stays in one segment, whatever its name is. If the path names no model, or
+// this one, it is the path of u; but what only Azure has is left out, and a
+// model in it is to be named in the body.
 func (op *Operation) SplicePath(u *url.URL, model string) (path, escaped string) {
-	prefix, suffix, ok := op.aroundModel()
-	if !ok || op.Model(u.Path) == model {
-		return u.Path, u.EscapedPath()
+	if op.target != "" {
+		return op.target, op.target
 	}
-	return prefix + model + suffix, prefix + url.PathEscape(model) + suffix
+	path, escaped = u.Path, u.EscapedPath()
+	if prefix, suffix, ok := op.aroundModel(); ok && op.Model(path) != model {
+		path, escaped = prefix+model+suffix, prefix+url.PathEscape(model)+suffix
+	}
+	if op.under == "" {
+		return path, escaped
+	}
+	path = strings.TrimPrefix(path, op.under)
+	if rest, ok := strings.CutPrefix(escaped, op.under); ok {
+		return path, rest
+	}
+	return path, (&url.URL{Path: path}).EscapedPath()
 }
 
 // climbs reports whether a model's name would, in a path, lead out of where it

@@ -49,9 +49,19 @@ func TestTheModelIsFoundWhereTheFormatHasIt(t *testing.T) {
 		{"//v1beta/models/gem-1:generateContent", `{}`, none, false},
 		{"/v1beta/tunedModels/t-1:generateContent", `{}`, none, false},
 		{"/v1/projects/p/locations/l/publishers/google/models/gem-1:generateContent", `{}`, none, false},
-		{"/openai/deployments/dep-1/chat/completions?api-version=2024-10-21", `{}`, none, false},
-		{"/openai/deployments/../../admin/chat/completions", `{}`, none, false},
-		{"/openai/deployments/%2e%2e/chat/completions", `{}`, none, false},
+		{"/openai/deployments/dep-1/chat/completions?api-version=2024-10-21", `{}`, "dep-1", false},
+		{"/openai/deployments/dep-1/chat/completions?api-version=2024-10-21", `{"model":"other","stream":true}`, "dep-1", true},
+		{"/openai/deployments/a%2Fb/chat/completions", `{}`, "a/b", false},
+		{"/openai/deployments/dep-1/completions", `{}`, "dep-1", false},
+		{"/openai/deployments/dep-1/nothing", `{}`, none, false},
+		{"/openai/deployments/dep-1/responses", `{}`, none, false},
+		{"/openai/deployments/../../admin/chat/completions", `{}`, bad, false},
+		{"/openai/deployments/%2e%2e/chat/completions", `{}`, bad, false},
+		{"/openai/deployments/" + strings.Repeat("x", 10_000) + "/chat/completions", `{}`, bad, false},
+		{"/openai/deployments/dep-1/chat/completions", `{"model":"a","model":"b"}`, bad, false},
+		{"/openai/deployments/dep-1/chat/completions", ``, bad, false},
+		{"/openai/v1/chat/completions", `{"model":"m1"}`, "m1", false},
+		{"/openai/v1/chat/completions", `{}`, bad, false},
 		{"//v1/chat/completions", `{"model":"m1"}`, none, false},
 		{"/v1/chat/completions/", `{"model":"m1"}`, none, false},
 		{"/V1/CHAT/COMPLETIONS", `{"model":"m1"}`, none, false},
@@ -85,7 +95,7 @@ func TestTheModelIsFoundWhereTheFormatHasIt(t *testing.T) {
 		op, u := target(t, http.MethodPost, c.target)
 		got, stream := none, false
 		if op != nil {
-			b, err := op.Scan(u.Path, []byte(c.body))
+			b, err := op.Scan(u.Path, "", []byte(c.body))
 			got, stream = b.Model, b.Stream
 			if _, ok := errors.AsType[*format.BadRequest](err); ok {
 				got, stream = bad, false
@@ -111,6 +121,10 @@ func TestSplicePathChangesOnlyTheModel(t *testing.T) {
 		{"/v1beta/models/gem-1:generateContent", "../../x", "/v1beta/models/..%2F..%2Fx:generateContent"},
 		{"/v1beta/models/gem-1:generateContent", "m?x=1#y", "/v1beta/models/m%3Fx=1%23y:generateContent"},
 		{"/v1beta/models/gem-1:generateContent", "模", "/v1beta/models/%E6%A8%A1:generateContent"},
+		{"/openai/deployments/m/chat/completions", "../x", "/v1/chat/completions"},
+		{"/openai/deployments/m/chat/completions", "m", "/v1/chat/completions"},
+		{"/openai/v1/responses", "m", "/v1/responses"},
+		{"/%6fpenai/v1/responses", "m", "/v1/responses"},
 	} {
 		op, u := target(t, http.MethodPost, c[0])
 		path, escaped := op.SplicePath(u, c[1])
@@ -143,15 +157,15 @@ func TestSpliceChangesEveryModelOfTheBody(t *testing.T) {
 	} {
 		op, u := target(t, http.MethodPost, c[0])
 		body := []byte(c[1])
-		b, err := op.Scan(u.Path, body)
+		b, err := op.Scan(u.Path, "", body)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := string(b.Splice(body, "up")); got != c[2] {
+		if got := string(spliced(t, b, body, "up")); got != c[2] {
 			t.Errorf("%s:\n got %s\nwant %s", c[0], got, c[2])
 		}
-		if same := b.Splice(body, "m"); &same[0] != &body[0] {
-			t.Errorf("%s: Splice of the same model returned another slice", c[0])
+		if edits := b.Edits("m"); len(edits) > 0 {
+			t.Errorf("%s: the same model takes edits: %v", c[0], edits)
 		}
 	}
 }
@@ -172,14 +186,14 @@ func TestScanReadsLimitsAndSessionsOfEveryFormat(t *testing.T) {
 		{"/v1beta/models/m:embedContent", `{"generationConfig":{"maxOutputTokens":64}}`, 0, false},
 	} {
 		op, u := target(t, http.MethodPost, c.target)
-		b, err := op.Scan(u.Path, []byte(c.body))
+		b, err := op.Scan(u.Path, "", []byte(c.body))
 		if err != nil || b.MaxOutputTokens != c.max || (b.Affinity != "") != c.session || b.InputTokens == 0 {
 			t.Errorf("%s %s: %+v, %v; want a limit of %d, a session %v", c.target, c.body, b, err, c.max, c.session)
 		}
 	}
 	for _, path := range []string{"/v1/messages/count_tokens", "/v1/models/m:countTokens"} {
 		op, u := target(t, http.MethodPost, path)
-		if b, err := op.Scan(u.Path, []byte(`{"model":"m","max_tokens":5}`)); err != nil || b.InputTokens != 0 || b.MaxOutputTokens != 0 {
+		if b, err := op.Scan(u.Path, "", []byte(`{"model":"m","max_tokens":5}`)); err != nil || b.InputTokens != 0 || b.MaxOutputTokens != 0 {
 			t.Errorf("%s uses %+v, %v; want no tokens", path, b, err)
 		}
 	}
@@ -200,7 +214,7 @@ func FuzzSplicePath(f *testing.F) {
 		if !ok {
 			return
 		}
-		b, err := op.Scan(u.Path, []byte(body))
+		b, err := op.Scan(u.Path, "", []byte(body))
 		if err != nil {
 			return
 		}
@@ -212,15 +226,15 @@ func FuzzSplicePath(f *testing.F) {
 		if model != b.Model && strings.Count(escaped, "/") > strings.Count(op.Route, "/") {
 			t.Fatalf("SplicePath(%q, %q) = %q has another segment", raw, model, escaped)
 		}
-		spliced := b.Splice([]byte(body), model)
+		sent := spliced(t, b, []byte(body), model)
 		if model == "" || !utf8.ValidString(model) || op.Format != format.Gemini {
 			return
 		}
-		again, err := op.Scan(path, spliced)
+		again, err := op.Scan(path, "", sent)
 		if op.Model(path) == model && err != nil && len(model) < format.MaxModel {
 			var bad *format.BadRequest
 			if errors.As(err, &bad) && strings.Contains(bad.Message, "not that of the path") {
-				t.Fatalf("after the splice of %q: %s: %v", model, spliced, err)
+				t.Fatalf("after the splice of %q: %s: %v", model, sent, err)
 			}
 		}
 		if err == nil && again.Model != model {

@@ -230,7 +230,7 @@ func TestEveryRefusalHasATypeInEveryFormat(t *testing.T) {
 	t.Parallel()
 	refusals := []format.Refusal{
 		format.WrongMethod(), format.UnknownRoute(), format.UnknownCaller(), format.UnknownModel("m"), format.TooLarge(1),
-		format.UnknownEncoding(), format.Unreadable(), format.DeadlineExceeded(),
+		format.UnknownEncoding(), format.Unreadable(), format.NotHeld(), format.DeadlineExceeded(),
 	}
 	for _, reason := range policy.Reasons() {
 		refusals = append(refusals, format.Denied(reason, 0))

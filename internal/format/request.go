@@ -34,7 +34,7 @@ type Body struct {
 	// embedded as a data URL in place of its bytes. Text in English has about
 	// four bytes a token, code three to four, Chinese three, so the estimate is
 	// meant to be too high. What the provider remembers (previous_response_id)
-	// is not in it.
+	// is not in it. Of a form only texts and images count.
 	InputTokens int64
 
 	// MaxOutputTokens is the limit of output that the caller asks for, or 0.
@@ -46,17 +46,9 @@ type Body struct {
 	// It does not tell callers apart.
 	Affinity string
 
-	models []span // where the body names the model
+	models  []span // where the body names the model
+	renamed bool   // the body names another model than its path does
 }
-
-// A span is a part of a body: a string with its quotes.
-type span struct {
-	start, end int
-	prefix     string // what stands before the model's name
-}
-
-// spanOf returns the span of a value.
-func spanOf(v gjson.Result, prefix string) span { return span{v.Index, v.Index + len(v.Raw), prefix} }
 
 // A BadRequest is the error of a body that cannot be served.
 type BadRequest struct {
@@ -69,9 +61,13 @@ type BadRequest struct {
 func (e *BadRequest) Error() string { return e.Message }
 
 // Scan reads a request of op, which must be an [Inference]. The path is
-// that of its URL, with escapes decoded. The error is a [*BadRequest]. It
-// decodes nothing but the members that it needs.
-func (op *Operation) Scan(path string, body []byte) (Body, error) {
+// that of its URL, with escapes decoded, and contentType its header. The error
+// is a [*BadRequest]. It decodes nothing but the members that it needs, and
+// keeps nothing of body.
+func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
+	if boundary, ok := op.boundary(contentType); ok {
+		return op.scanForm(path, boundary, body)
+	}
 	if !json.Valid(body) { // gjson's own check has no limit of depth: it can exhaust the stack
 		return Body{}, &BadRequest{Message: "the request body is not valid JSON"}
 	}
@@ -87,30 +83,16 @@ func (op *Operation) Scan(path string, body []byte) (Body, error) {
 	if !op.Free {
 		b.InputTokens, b.MaxOutputTokens = inputTokens(body), found.maxOutput.value
 	}
-	if op.request.model == "" {
+	switch {
+	case op.request.model == "":
 		err = b.modelOf(op.Model(path), found.models)
-	} else {
+	case op.inPath():
+		err = b.modelOfPath(op, path, body, found.model)
+	default:
 		b.models = []span{spanOf(found.model, "")}
 		b.Model, err = op.request.modelName(found.model)
 	}
 	return b, err
-}
-
-// Splice returns body, which b was scanned from, with its model replaced by
-// the given one. Nothing else differs. If the model is the same, or the body
-// does not name it, it is the same slice, otherwise a new one.
-func (b Body) Splice(body []byte, model string) []byte {
-	if model == b.Model || len(b.models) == 0 {
-		return body
-	}
-	out := make([]byte, 0, len(body)+len(b.models)*(len(model)+2))
-	at := 0
-	for _, m := range b.models {
-		out = append(out, body[at:m.start]...)
-		out = gjson.AppendJSONString(out, m.prefix+model)
-		at = m.end
-	}
-	return append(out, body[at:]...)
 }
 
 // members are the values that matter, as they stand in the body.
@@ -141,7 +123,7 @@ func (r *request) members(object gjson.Result) (found members, err error) {
 		switch {
 		case r.model != "" && strings.EqualFold(key.Str, r.model): // some providers ignore case
 			if found.model.Exists() || key.Str != r.model {
-				err = &BadRequest{fmt.Sprintf("the request must have one parameter %s, in this spelling", r.model), r.model}
+				err = r.oneModel()
 			}
 			found.model = value
 		case r.stream != "" && key.Str == r.stream:
@@ -234,6 +216,42 @@ func (b *Body) modelOf(name string, repeated []gjson.Result) error {
 	return nil
 }
 
+// modelOfPath sets the model to that of the path, which wins over that of the
+// body. The body names it where it is sent.
+func (b *Body) modelOfPath(op *Operation, path string, body []byte, named gjson.Result) (err error) {
+	b.Model, err = op.pathName(path)
+	b.renamed = named.Type != gjson.String || named.Str != b.Model
+	if named.Exists() {
+		b.models = []span{spanOf(named, "")}
+		return err
+	}
+	start, after := bytes.IndexByte(body, '{')+1, ","
+	if bytes.HasPrefix(bytes.TrimSpace(body[start:]), []byte("}")) {
+		after = ""
+	}
+	b.models = []span{{start: start, end: start, before: `"` + op.request.model + `":`, after: after}}
+	return err
+}
+
+// pathName returns the model that the path names.
+func (op *Operation) pathName(path string) (string, error) {
+	name, err := op.request.properName(op.Model(path))
+	if err == nil && climbs(name) {
+		err = &BadRequest{"the path has a model's name that no model has", op.request.model}
+	}
+	return name, err
+}
+
+// oneModel is the error of a request that names the model twice, or in another
+// spelling, and noModel that of one that does not name it.
+func (r *request) oneModel() error {
+	return &BadRequest{fmt.Sprintf("the request must have one parameter %s, in this spelling", r.model), r.model}
+}
+
+func (r *request) noModel() error {
+	return &BadRequest{fmt.Sprintf("you must provide a %s parameter", r.model), r.model}
+}
+
 // proper reports whether a model may have the name.
 func proper(name string) bool {
 	return utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
@@ -244,12 +262,21 @@ func (r *request) modelName(value gjson.Result) (string, error) {
 	bad := func(format string, args ...any) error {
 		return &BadRequest{fmt.Sprintf(format, args...), r.model}
 	}
-	name := value.Str
 	switch {
 	case !value.Exists():
-		return "", bad("you must provide a %s parameter", r.model)
+		return "", r.noModel()
 	case value.Type != gjson.String:
 		return "", bad("the %s parameter must be a string", r.model)
+	}
+	return r.properName(value.Str)
+}
+
+// properName checks the model's name and copies it.
+func (r *request) properName(name string) (string, error) {
+	bad := func(format string, args ...any) error {
+		return &BadRequest{fmt.Sprintf(format, args...), r.model}
+	}
+	switch {
 	case name == "":
 		return "", bad("the %s parameter must not be empty", r.model)
 	case len(name) > MaxModel:
@@ -294,5 +321,8 @@ func inputTokens(body []byte) int64 {
 		body = body[length:]
 		size, images = size-length, images+1
 	}
-	return int64((size+bytesPerToken-1)/bytesPerToken + images*tokensPerImage)
+	return textTokens(size) + int64(images)*tokensPerImage
 }
+
+// textTokens estimates the tokens of a text of the given size.
+func textTokens(size int) int64 { return int64((size + bytesPerToken - 1) / bytesPerToken) }
