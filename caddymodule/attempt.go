@@ -58,6 +58,10 @@ func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	req := out.Clone(traced(a.ctx, &a.unsecured))
 	req.URL.Scheme, req.URL.Host = p.url.Scheme, p.url.Host
 	path, escaped := a.r.op.SplicePath(out.URL, a.candidate.Model)
+	if p.APIVersion != "" {
+		path, escaped = a.r.op.AzurePath(path, escaped, a.candidate.Model)
+	}
+	req.URL.RawQuery = a.r.op.SpliceQuery(out.URL.RawQuery, p.APIVersion)
 	req.URL.Path, req.URL.RawPath = joinPath(p.url.Path, path), joinPath(p.url.EscapedPath(), escaped)
 	req.Host, req.RequestURI = p.url.Host, ""
 	req.Body, req.ContentLength = a.r.body.Open(edits)
@@ -71,7 +75,7 @@ func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	if p.HeaderUp != nil {
 		p.HeaderUp.ApplyToRequest(req)
 	}
-	a.r.op.SetCredential(req.Header, p.secrets[a.candidate.Key])
+	a.r.op.SetCredential(req.Header, p.secrets[a.candidate.Key], p.APIVersion != "")
 	return p.transport.RoundTrip(req)
 }
 

@@ -13,6 +13,7 @@ import (
 //		# who serves: see Provider and Key for what each option means
 //		provider <name> <url> {
 //			format      <format>
+//			api_version <version>
 //			priority    <number>
 //			label       <name> <value>
 //			limit       concurrency <limit>

@@ -8,6 +8,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/usherproxy/usher/internal/format"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -50,6 +51,9 @@ func (c *Config) checkProviders(r reporter) {
 		checkName(r, plainName, p.Name)
 		if p.Format != "" && !slices.Contains(formats, p.Format) {
 			r.in("format", fmt.Sprintf("format %q", p.Format)).errorf("no such format; %s", hint(p.Format, formats))
+		}
+		if p.APIVersion != "" && p.Format != "" && p.Format != format.OpenAI {
+			r.in("api_version", "api_version").errorf("is for the format %s only, and this provider's is %s", format.OpenAI, p.Format)
 		}
 		checkURL(r.in("url", "url"), p.URL)
 		checkLabels(r, p.Labels)

@@ -53,6 +53,7 @@ func TestCheckReportsFaultsOfJSON(t *testing.T) {
 		"missing secret":           {`{"providers": [{"name": "p", "url": "https://example.com", "keys": [{"name": "k"}]}]}`, `provider p: key k: the secret is missing; use {env.VARIABLE} or {file./path}`},
 		"missing url":              {`{"providers": [{"name": "p", "keys": [{"name": "k", "secret": "none"}]}]}`, `provider p: url: is missing`},
 		"missing name":             {`{"providers": [{"name": "p", "url": "https://example.com", "keys": [{"secret": "none"}]}]}`, `provider p: key "": the name is missing`},
+		"version of another's":     {`{"providers": [{"name": "p", "format": "gemini", "api_version": "1", "url": "https://example.com", "keys": [{"name": "k", "secret": "none"}]}]}`, `provider p: api_version: is for the format openai only, and this provider's is gemini`},
 		"hostile name":             {`{"groups": [{"name": "a\nb"}]}`, `group "a\nb": a name consists of letters, digits and . _ : -, and at most 256 of them`},
 		"long name":                {`{"groups": [{"name": "` + strings.Repeat("a", 257) + `"}]}`, `group "` + strings.Repeat("a", 257) + `": a name consists of letters, digits and . _ : -, and at most 256 of them`},
 		"negative body":            {`{"max_body": -1}`, `max_body: must be at least 1 byte`},

@@ -25,6 +25,14 @@ type Provider struct {
 	// (`/v1`), which is then not repeated. It holds no user, query or fragment.
 	URL string `json:"url"`
 
+	// The version of Azure's API, such as `2024-10-21`. Set it if the provider
+	// is Azure's service with its deployment paths: `url` is then the resource
+	// (`https://NAME.openai.azure.com`), the upstream models are the names of
+	// deployments, and the key is sent as `api-key`. A caller's own
+	// `api-version` wins. Azure's newer paths need none: there `url` ends in
+	// `/openai/v1`. For the format `openai` only. Default: none.
+	APIVersion string `json:"api_version,omitempty"`
+
 	// The priority of those keys that set none. Default: 0.
 	Priority int `json:"priority,omitempty"`
 

@@ -45,40 +45,43 @@ func StripCredentials(h http.Header, u *url.URL) {
 			}
 		}
 	}
-	u.RawQuery = stripParam(u.RawQuery)
+	u.RawQuery = stripParam(u.RawQuery, credentialParam)
 }
 
-// stripParam removes the credential from a query.
-func stripParam(query string) string {
+// stripParam removes a parameter from a query, in whatever case it is written.
+func stripParam(query, param string) string {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
-		if !hasCredential(part) {
+		if !hasParam(part, param) {
 			kept = append(kept, part)
 		}
 	}
 	return strings.Join(kept, "&")
 }
 
-// hasCredential reports whether a part of a query is the credential. Some
-// servers let a semicolon separate parts, too.
-func hasCredential(part string) bool {
+// hasParam reports whether a part of a query has the parameter. Some servers let
+// a semicolon separate parts, too.
+func hasParam(part, param string) bool {
 	for pair := range strings.SplitSeq(part, ";") {
 		name, _, _ := strings.Cut(pair, "=")
 		if decoded, err := url.QueryUnescape(name); err == nil {
 			name = decoded
 		}
-		if strings.EqualFold(name, credentialParam) {
+		if strings.EqualFold(name, param) {
 			return true
 		}
 	}
 	return false
 }
 
-// SetCredential shows the provider our key, in the header of op's format. An
-// empty secret shows none.
-func (op *Operation) SetCredential(h http.Header, secret string) {
-	if secret == "" {
-		return
+// SetCredential shows the provider our key, in the header of op's format, or in
+// that of Azure's services. An empty secret shows none.
+func (op *Operation) SetCredential(h http.Header, secret string, ofAzure bool) {
+	switch {
+	case secret == "":
+	case ofAzure:
+		h.Set("Api-Key", secret)
+	default:
+		h.Set(op.shape().credential(secret))
 	}
-	h.Set(op.shape().credential(secret))
 }

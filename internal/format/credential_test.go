@@ -74,19 +74,24 @@ func TestSetCredentialShowsOurKey(t *testing.T) {
 	t.Parallel()
 	op := operation(t, "POST", chatPath)
 	h := http.Header{"Authorization": {"Bearer theirs"}}
-	op.SetCredential(h, "ours")
+	op.SetCredential(h, "ours", false)
 	if got := h["Authorization"]; len(got) != 1 || got[0] != "Bearer ours" {
 		t.Errorf("Authorization %v, want our key alone", got)
 	}
 	for path, field := range map[string]string{messagesPath: "X-Api-Key", generatePath: "X-Goog-Api-Key"} {
 		h := http.Header{"Anthropic-Version": {"2026-10-21"}, "Anthropic-Beta": {"b"}}
-		operation(t, "POST", path).SetCredential(h, "ours")
+		operation(t, "POST", path).SetCredential(h, "ours", false)
 		if h.Get(field) != "ours" || h.Get("Authorization") != "" || h.Get("Anthropic-Version") != "2026-10-21" || len(h) != 3 {
 			t.Errorf("%s: %v, want our key in %s and the rest as it was", path, h, field)
 		}
 	}
 	h = http.Header{}
-	op.SetCredential(h, "")
+	op.SetCredential(h, "ours", true)
+	if h.Get("Api-Key") != "ours" || len(h) != 1 {
+		t.Errorf("Azure is shown %v", h)
+	}
+	h = http.Header{}
+	op.SetCredential(h, "", false)
 	if len(h) != 0 {
 		t.Errorf("an empty secret set %v", h)
 	}

@@ -20,19 +20,29 @@
 //
 // # The format openai
 //
-//	route                        name             API type          streams  output limit                       usage
-//	POST /v1/chat/completions    chat             chat_completions  yes      max_completion_tokens, max_tokens  prompt_tokens, completion_tokens
-//	POST /v1/completions         text_completion                    yes      max_tokens                         prompt_tokens, completion_tokens
-//	POST /v1/responses           chat             responses         yes      max_output_tokens                  input_tokens, output_tokens
-//	POST /v1/embeddings          embeddings                         no                                          prompt_tokens
-//	POST /v1/moderations         moderation                         no                                          none
-//	POST /v1/images/generations  generate_content                   yes                                         input_tokens, output_tokens
-//	GET  /v1/models              models                             answered from the configuration
-//	GET  /v1/models/{model}      models                             answered from the configuration
+//	route                           name             API type          body         streams  output limit                       usage
+//	POST /v1/chat/completions       chat             chat_completions  JSON         yes      max_completion_tokens, max_tokens  prompt_tokens, completion_tokens
+//	POST /v1/completions            text_completion                    JSON         yes      max_tokens                         prompt_tokens, completion_tokens
+//	POST /v1/responses              chat             responses         JSON         yes      max_output_tokens                  input_tokens, output_tokens
+//	POST /v1/embeddings             embeddings                         JSON         no                                          prompt_tokens
+//	POST /v1/moderations            moderation                         JSON         no                                          none
+//	POST /v1/images/generations     generate_content                   JSON         yes                                         input_tokens, output_tokens
+//	POST /v1/images/edits           generate_content                   form, JSON   yes                                         input_tokens, output_tokens
+//	POST /v1/images/variations      generate_content                   form, JSON   no                                          input_tokens, output_tokens
+//	POST /v1/audio/speech           speech                             JSON         as SSE                                      input_tokens, output_tokens, in a stream only
+//	POST /v1/audio/transcriptions   transcription                      form         yes                                         input_tokens, output_tokens, unless it is told in seconds
+//	POST /v1/audio/translations     translation                        form         no                                          none
+//	GET  /v1/models                 models                             answered from the configuration
+//	GET  /v1/models/{model}         models                             answered from the configuration
 //
-// The model is the member "model" of the JSON body. It must be given, also
-// where OpenAI itself has a default, because there is nothing else to choose a
-// candidate by.
+// The same are below /openai/v1, which is Azure's, and those that Azure has
+// below a deployment are at /openai/deployments/{model}, too: its path names the
+// model, whatever the body says, and the body names it where it is sent.
+//
+// The model is the member "model" of the JSON body, or the field of a form,
+// where it may stand before or behind the files. It must be given, also where
+// OpenAI itself has a default, because there is nothing else to choose a
+// candidate by. Forms are read strictly: see form.go.
 //
 // A stream is asked for with "stream": true and comes as server-sent events.
 // Usage is the member "usage" of the answer, of an event, or of an event's

@@ -34,7 +34,7 @@ var gemini = newDialect(dialect{
 	faults: geminiFaults,
 
 	signed: func(r *http.Request) bool {
-		return r.Header.Get("X-Goog-Api-Key") != "" || stripParam(r.URL.RawQuery) != r.URL.RawQuery
+		return r.Header.Get("X-Goog-Api-Key") != "" || stripParam(r.URL.RawQuery, credentialParam) != r.URL.RawQuery
 	},
 
 	refusal:    func(r Refusal) any { return geminiError{newGeminiErrorObject(r)} },

@@ -65,6 +65,35 @@ func (op *Operation) SplicePath(u *url.URL, model string) (path, escaped string)
 	return path, (&url.URL{Path: path}).EscapedPath()
 }
 
+// AzurePath returns the path of a request at Azure's services, from that of
+// [Operation.SplicePath]: operations of a deployment lie below it, which is what
+// the model is called there.
+func (op *Operation) AzurePath(path, escaped, model string) (azurePath, azureEscaped string) {
+	below, belowEscaped := azure, azure
+	if op.deployed {
+		below, belowEscaped = azureDeployment+model, azureDeployment+url.PathEscape(model)
+	}
+	return below + strings.TrimPrefix(path, version), belowEscaped + strings.TrimPrefix(escaped, version)
+}
+
+// apiVersion is the parameter of the query by which Azure tells its versions.
+const apiVersion = "api-version"
+
+// SpliceQuery returns the query of a request at a provider. One of Azure's needs
+// a version: the given one, unless the request has one. Others get none from a
+// request that has a path of Azure's.
+func (op *Operation) SpliceQuery(query, azureVersion string) string {
+	switch without := stripParam(query, apiVersion); {
+	case azureVersion == "" && (op.under != "" || op.target != ""):
+		return without
+	case azureVersion == "" || without != query:
+		return query
+	case query == "":
+		return apiVersion + "=" + url.QueryEscape(azureVersion)
+	}
+	return query + "&" + apiVersion + "=" + url.QueryEscape(azureVersion)
+}
+
 // climbs reports whether a model's name would, in a path, lead out of where it
 // stands.
 func climbs(model string) bool {
