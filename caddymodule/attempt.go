@@ -34,6 +34,7 @@ type attempt struct {
 	errorBody []byte        // the beginning of an answer that is an error
 	err       error         // of the connection
 	timeout   string        // the part that took too long, or empty
+	noRetry   string        // why no other candidate is tried, or empty
 	first     time.Duration // to the first content, or 0
 	meter     *format.Meter // nil without an answer of success
 
@@ -44,7 +45,9 @@ type attempt struct {
 }
 
 func (r *run) newAttempt() *attempt {
-	r.tries++
+	if r.tries++; r.tries == 1 {
+		r.h.app.shared.budgets.first(r.chosen.Provider)
+	}
 	r.attempt = &attempt{r: r, candidate: r.chosen, number: r.tries, lease: r.admits, began: time.Now()}
 	r.attempt.startSpan()
 	r.attempt.ctx = r.attempt.watched(r.attempt.ctx)
@@ -235,7 +238,7 @@ func (a *attempt) refused() bool {
 // recorded returns the attempt for the record.
 func (a *attempt) recorded(res policy.AttemptResult) attemptRecord {
 	rec := attemptRecord{
-		At: a.r.at(a.began), Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(), Timeout: a.timeout,
+		At: a.r.at(a.began), Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(), Timeout: a.timeout, NoRetry: a.noRetry,
 		Until: optionalTime(res.Until), FirstEvent: inMilliseconds(res.FirstEvent), Duration: inMilliseconds(res.Duration),
 	}
 	if res.Usage != nil {

@@ -34,9 +34,12 @@ import (
 //			}
 //		}
 //		model <public name> [<provider> [<upstream model>]] {
-//			serve   <provider> [<upstream model>]
-//			context <tokens>
-//			limit   ...
+//			serve    <provider> [<upstream model>] {
+//				context <tokens>
+//			}
+//			context  <tokens>
+//			fallback <public models...>
+//			limit    ...
 //		}
 //
 //		# who calls
@@ -124,17 +127,25 @@ func (p *parser) model(c *Config) error {
 		m.Serve = append(m.Serve, serveOf(args[1:]))
 	}
 	err = p.block(options{
-		"serve": func() error {
-			args, err := p.begin(element(at+"/serve", len(m.Serve)), "serve <provider> [<upstream model>]", 1, 2)
-			if err == nil {
-				m.Serve = append(m.Serve, serveOf(args))
-			}
-			return err
-		},
-		"context": p.tokens(at+"/context_tokens", "context <tokens>", &m.ContextTokens),
-		"limit":   p.limit(at, &m.Limits),
+		"serve":    func() error { return p.serve(at, &m) },
+		"context":  p.tokens(at+"/context_tokens", "context <tokens>", &m.ContextTokens),
+		"fallback": p.words(at+"/fallback", "fallback <public models...>", &m.Fallback),
+		"limit":    p.limit(at, &m.Limits),
 	})
 	c.Models = append(c.Models, m)
+	return err
+}
+
+// serve parses who serves a model and appends it to m's.
+func (p *parser) serve(at string, m *Model) error {
+	at = element(at+"/serve", len(m.Serve))
+	args, err := p.begin(at, "serve <provider> [<upstream model>]", 1, 2)
+	if err != nil {
+		return err
+	}
+	s := serveOf(args)
+	err = p.block(options{"context": p.tokens(at+"/context_tokens", "context <tokens>", &s.ContextTokens)})
+	m.Serve = append(m.Serve, s)
 	return err
 }
 

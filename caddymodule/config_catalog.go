@@ -50,20 +50,20 @@ func (c *Config) offers(m *Model, s Serve) []policy.Candidate {
 	var offers []policy.Candidate
 	for j := range p.Keys {
 		if k := &p.Keys[j]; k.serves(m.Name) {
-			offers = append(offers, candidate(p, k, m, s.upstream(m)))
+			offers = append(offers, candidate(p, k, m, s))
 		}
 	}
 	return offers
 }
 
-// candidate returns the candidate that serves m as upstream with the key k.
-func candidate(p *Provider, k *Key, m *Model, upstream string) policy.Candidate {
+// candidate returns the candidate that serves m as s says, with the key k.
+func candidate(p *Provider, k *Key, m *Model, s Serve) policy.Candidate {
 	labels := maps.Clone(p.Labels)
 	if labels == nil && len(k.Labels) > 0 {
 		labels = make(map[string]string)
 	}
 	maps.Copy(labels, k.Labels)
-	key := p.Name + "/" + k.Name
+	key, upstream := p.Name+"/"+k.Name, s.upstream(m)
 	return policy.Candidate{
 		ID:            key + "/" + upstream,
 		Provider:      p.Name,
@@ -72,7 +72,7 @@ func candidate(p *Provider, k *Key, m *Model, upstream string) policy.Candidate 
 		Priority:      p.priorityOf(k),
 		Weight:        k.weight(),
 		Disabled:      k.Disabled,
-		ContextTokens: m.ContextTokens,
+		ContextTokens: s.window(m),
 		Labels:        labels,
 		Scopes: slices.Concat(
 			scopes("provider:"+p.Name, p.Limits),

@@ -18,6 +18,7 @@ func (c *Config) checkModels(r reporter) {
 			r.in("context_tokens", "context").errorf("must be at least 0, not %d", m.ContextTokens)
 		}
 		checkLimits(r, m.Limits)
+		c.checkFallback(r, m)
 		if len(m.Serve) == 0 {
 			r.errorf("nothing serves it; add: serve PROVIDER")
 		}
@@ -33,9 +34,26 @@ func (c *Config) checkModels(r reporter) {
 	}
 }
 
+func (c *Config) checkFallback(r reporter, m *Model) {
+	for i, name := range m.Fallback {
+		r := r.in("fallback", fmt.Sprintf("fallback %q", name))
+		switch {
+		case name == m.Name:
+			r.errorf("a model is no fallback for itself; remove it")
+		case slices.Contains(m.Fallback[:i], name):
+			r.errorf("listed twice; remove one")
+		case !slices.Contains(c.modelNames(), name):
+			r.errorf("no such model; %s", hint(name, c.modelNames()))
+		}
+	}
+}
+
 func (c *Config) checkServe(r reporter, m *Model, s Serve) {
 	if s.Model != "" {
 		checkName(r, wideName, s.Model)
+	}
+	if s.ContextTokens < 0 {
+		r.in("context_tokens", "context").errorf("must be at least 0, not %d", s.ContextTokens)
 	}
 	names := c.providerNames()
 	i := slices.Index(names, s.Provider)

@@ -1,6 +1,9 @@
 package caddymodule
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Model is a public model: a name that callers may ask for, and who serves it.
 type Model struct {
@@ -14,6 +17,11 @@ type Model struct {
 	// that do not fit are not sent. Default: 0, not known.
 	ContextTokens int64 `json:"context_tokens,omitempty"`
 
+	// The models that serve a request in place of this one when it cannot: in
+	// this order, and only before anything of an answer has reached the caller.
+	// Theirs in turn are not tried. Default: none.
+	Fallback []string `json:"fallback,omitempty"`
+
 	// The limits of the model, over all that serve it. Default: none.
 	Limits []Limit `json:"limits,omitempty"`
 }
@@ -25,7 +33,13 @@ type Serve struct {
 
 	// What the provider calls the model. Default: the public name.
 	Model string `json:"model,omitempty"`
+
+	// The size of the context window there. Default: that of the model.
+	ContextTokens int64 `json:"context_tokens,omitempty"`
 }
+
+// window returns the size of the context window of m as s serves it, or 0.
+func (s Serve) window(m *Model) int64 { return cmp.Or(s.ContextTokens, m.ContextTokens) }
 
 // upstream returns what s's provider calls the model m.
 func (s Serve) upstream(m *Model) string {

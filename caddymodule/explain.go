@@ -116,6 +116,9 @@ func (d *decision) lines() []line {
 	for _, a := range d.Attempts {
 		lines = append(lines, line{a.At, fmt.Sprintf("attempt %d", a.Attempt), a.Duration.String(), a.Candidate, a.explain()})
 	}
+	for _, f := range d.Fallbacks {
+		lines = append(lines, line{at: f.At, what: "fallback", who: f.Model})
+	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
 	return append(lines, line{what: "end", took: d.Duration.String(), how: d.end()})
 }
@@ -210,6 +213,9 @@ func (a attemptRecord) explain() string {
 	}
 	if a.Until != nil {
 		s += ", until " + a.Until.Local().Format(time.TimeOnly)
+	}
+	if a.NoRetry != "" {
+		s += ", no retry: " + a.NoRetry
 	}
 	if a.FirstEvent > 0 {
 		s += ", first content after " + a.FirstEvent.String()

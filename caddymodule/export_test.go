@@ -165,3 +165,8 @@ func HoldBeginnings(t *testing.T, most time.Duration) {
 }
 
 var Pass = pass
+
+type Budget = budget
+
+func (b *budget) First(now time.Time)      { b.first(now) }
+func (b *budget) Retry(now time.Time) bool { return b.retry(now) }

@@ -38,8 +38,8 @@ func init() {
 // nothing on the site answers is refused with status 404 or 405.
 //
 // Each answer to an AI request of a known caller carries the headers
-// `X-Usher-Request-Id`, `X-Usher-Candidate` (who served it) and
-// `Server-Timing` (how long it took to select, to admit, and until the
+// `X-Usher-Request-Id`, `X-Usher-Candidate` (who served it), `X-Usher-Model`
+// (if that is a fallback of the model that was asked for) and `Server-Timing` (how long it took to select, to admit, and until the
 // provider answered). An answer with `X-Usher-Reason` is a refusal of Usher's
 // own.
 //
@@ -70,7 +70,9 @@ type modelKey struct{ format, name string }
 
 // A model is a public model in a format: what its candidates speak.
 type model struct {
-	catalog *host.Catalog
+	name      string
+	catalog   *host.Catalog
+	fallbacks []string
 }
 
 // A provider is where attempts are sent.
@@ -198,7 +200,7 @@ func (h *Handler) provisionModels() error {
 			if err != nil {
 				return h.Source.locate(fmt.Sprintf("/models/%d", i), fmt.Errorf("model %s: %w", name, err))
 			}
-			h.models[modelKey{spoken, name}] = &model{catalog: catalog}
+			h.models[modelKey{spoken, name}] = &model{name: name, catalog: catalog, fallbacks: h.Models[i].Fallback}
 			h.listings[spoken] = append(h.listings[spoken], format.Model{ID: name, OwnedBy: "usher"})
 		}
 	}

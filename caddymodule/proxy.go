@@ -78,6 +78,9 @@ func modifyResponse(resp *http.Response) error {
 		ops.ApplyTo(resp.Header, r.repl)
 	}
 	resp.Header.Set("X-Usher-Candidate", r.chosen.ID)
+	if len(r.record.Fallbacks) > 0 {
+		resp.Header.Set(HeaderModel, r.model.name)
+	}
 	r.setTiming(resp.Header)
 	r.record.Status = resp.StatusCode
 	return nil

@@ -33,6 +33,10 @@ type decision struct {
 
 	Attempts []attemptRecord `json:"attempts"`
 
+	// Fallbacks are the models that were tried in place of the one that was
+	// asked for.
+	Fallbacks []fallbackRecord `json:"fallbacks,omitempty"`
+
 	// Status is what the caller got, 0 if it left before it got anything.
 	Status int `json:"status"`
 
@@ -82,9 +86,15 @@ type attemptRecord struct {
 	Error       string             `json:"error,omitempty"`
 	Timeout     string             `json:"timeout,omitempty"` // the part that took too long
 	Until       *time.Time         `json:"until,omitempty"`
+	NoRetry     string             `json:"no_retry,omitempty"` // why it was the last one, though others were left
 	FirstEvent  milliseconds       `json:"first_event_ms,omitempty"`
 	Duration    milliseconds       `json:"duration_ms"`
 	Usage       *usageRecord       `json:"usage,omitempty"`
+}
+
+type fallbackRecord struct {
+	At    milliseconds `json:"at_ms"`
+	Model string       `json:"model"`
 }
 
 type usageRecord struct {

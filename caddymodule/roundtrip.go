@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,16 +26,47 @@ func (roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 		if r.passes(a, err) {
 			return a.deliver(out, resp), nil
 		}
+		again := r.again(a)
+		var rest []policy.Candidate
+		if again {
+			rest = r.rest(a)
+		}
 		a.finish(a.disposition)
-		rest := r.rest(a)
-		if len(rest) == 0 {
+		if len(rest) > 0 {
+			discard(resp)
+			refusal := r.failover(r.ctx, rest, a.disposition)
+			if refusal == nil {
+				continue
+			}
+			if !fallsBack(refusal) || !r.fallBack(r.ctx, a) {
+				return nil, &refusalError{*refusal}
+			}
+			continue
+		}
+		if !again || !r.fallBack(r.ctx, a) {
+			r.chosen = a.candidate
 			return a.final(out, resp)
 		}
 		discard(resp)
-		if refusal := r.failover(r.ctx, rest, a.disposition); refusal != nil {
-			return nil, &refusalError{*refusal}
-		}
 	}
+}
+
+// again reports whether the request may be sent once more after a failed, to
+// whomever that is.
+func (r *run) again(a *attempt) bool {
+	if !a.disposition.Failover() || r.ctx.Err() != nil {
+		return false
+	}
+	if r.tries >= r.h.Attempts {
+		a.noRetry = "attempts"
+		return false
+	}
+	deadline, _ := r.ctx.Deadline()
+	if a.disposition == policy.Timeout && time.Until(deadline) < time.Since(a.began)/2 {
+		a.noRetry = "time" // another one would hardly get to its end
+		return false
+	}
+	return true
 }
 
 // passes reports whether the answer of a goes to the caller as it comes.
@@ -42,20 +74,29 @@ func (r *run) passes(a *attempt, err error) bool {
 	return err == nil && r.ctx.Err() == nil && !a.disposition.Failover() && a.status != http.StatusUnauthorized
 }
 
-// rest returns the candidates that may still serve the request after a failed.
+// rest returns the candidates of the same model that may still serve the
+// request after a failed.
 func (r *run) rest(a *attempt) []policy.Candidate {
 	d := a.disposition
-	if !d.Failover() || r.tries >= r.h.Attempts || r.ctx.Err() != nil {
-		return nil
-	}
 	ofKey := d == policy.RateLimited || d == policy.QuotaExhausted || d == policy.AuthFailed
 	// A prompt that is too long is so for all keys, but a limit may be not.
 	ofModel := d == policy.ContextLength && a.status != http.StatusTooManyRequests
-	var rest []policy.Candidate
+	var rest, same []policy.Candidate
 	for _, c := range r.ranked {
-		same := c.ID == a.candidate.ID || ofKey && keyOf(c) == keyOf(a.candidate) || ofModel && c.Model == a.candidate.Model
-		if !same {
+		switch {
+		case c.ID == a.candidate.ID, ofKey && keyOf(c) == keyOf(a.candidate):
+		case ofModel && (c.Model == a.candidate.Model || !a.isLarger(c)):
+		case d.Failure() && c.Provider == a.candidate.Provider:
+			same = append(same, c)
 			rest = append(rest, c)
+		default:
+			rest = append(rest, c)
+		}
+	}
+	if len(same) > 0 && !r.h.app.shared.budgets.retry(a.candidate.Provider) {
+		rest = slices.DeleteFunc(rest, func(c policy.Candidate) bool { return c.Provider == a.candidate.Provider })
+		if len(rest) == 0 {
+			a.noRetry = "budget"
 		}
 	}
 	return rest

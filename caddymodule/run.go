@@ -26,7 +26,7 @@ type run struct {
 	began time.Time
 	body  *held.Body // nil until it has been read
 	facts format.Body
-	model *model
+	model *model // that serves it
 	who   identity
 	req   *policy.Request
 
@@ -38,6 +38,8 @@ type run struct {
 	tracer trace.Tracer
 	server trace.Span // of the request
 	owned  bool       // server is ours, and not that of Caddy's tracing
+
+	fallbacks []string // of the model that was asked for, as far as they are left
 
 	verdicts []policy.Verdict
 	ranked   []policy.Candidate // those that are left, best first
@@ -88,7 +90,7 @@ func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Oper
 	defer r.end() // also through a panic, by which net/http aborts answers
 	refusal := r.read(w, in, id)
 	if refusal == nil {
-		refusal = r.decide(r.ctx)
+		refusal = r.decideOrFallBack(r.ctx)
 	}
 	if refusal != nil {
 		r.refuse(w, *refusal)
@@ -122,7 +124,7 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 	if !ok {
 		return refuse(format.UnknownModel(r.facts.Model))
 	}
-	r.model = m
+	r.model, r.fallbacks = m, m.fallbacks
 	r.req = r.request(in, id)
 	r.record.Priority = r.req.Priority
 	r.describeServerSpan()

@@ -13,6 +13,7 @@ type shared struct {
 	facts     *facts
 	decisions decisions
 	running   running
+	budgets   budgets
 }
 
 // Destruct has nothing to end.
