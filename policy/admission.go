@@ -125,4 +125,7 @@ type Held struct {
 
 	// Candidate is the one that serves the request.
 	Candidate Candidate
+
+	// Revoke is as [AdmitRequest.Revoke].
+	Revoke func(why Reason)
 }

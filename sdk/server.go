@@ -29,7 +29,14 @@ type server struct {
 
 	mu        sync.RWMutex // guards the maps
 	instances map[string]*instance
-	catalogs  map[string][]policy.Candidate
+	catalogs  map[string]catalog
+	sessions  map[*session]struct{}
+}
+
+// A catalog is a list of candidates, and the index of each by its ID.
+type catalog struct {
+	candidates []policy.Candidate
+	index      map[string]uint32
 }
 
 // An instance is one configured policy.
@@ -45,12 +52,13 @@ func newServer(ctx context.Context, name, version string, definitions []Definiti
 	return &server{
 		name: name, version: version, definitions: definitions, ctx: ctx,
 		instances: make(map[string]*instance),
-		catalogs:  make(map[string][]policy.Candidate),
+		catalogs:  make(map[string]catalog),
+		sessions:  make(map[*session]struct{}),
 	}
 }
 
 func (s *server) GetInfo(context.Context, *policypb.GetInfoRequest) (*policypb.GetInfoResponse, error) {
-	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version}
+	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version, Capabilities: []string{wire.CapabilitySession}}
 	for _, d := range s.definitions {
 		info.Policies = append(info.Policies, d.name)
 	}
@@ -82,7 +90,9 @@ func (s *server) Configure(ctx context.Context, req *policypb.ConfigureRequest) 
 	}
 	in = &instance{name: d.name, policies: policies}
 	if policies.Admission != nil {
-		in.tickets = newTicketTable(policies.Admission)
+		in.tickets = newTicketTable(policies.Admission, func(key ticketKey, why policy.Reason) {
+			s.revoke(req.GetInstance(), key, why)
+		})
 	}
 	if err := s.add(ctx, req.GetInstance(), in); err != nil {
 		in.close(context.WithoutCancel(ctx))
@@ -141,14 +151,15 @@ func (in *instance) kinds() []policypb.Kind {
 }
 
 func (s *server) SyncCatalog(_ context.Context, req *policypb.SyncCatalogRequest) (*policypb.SyncCatalogResponse, error) {
-	candidates := make([]policy.Candidate, len(req.GetCandidates()))
+	sent := catalog{candidates: make([]policy.Candidate, len(req.GetCandidates())), index: make(map[string]uint32)}
 	for i, c := range req.GetCandidates() {
-		candidates[i] = wire.CandidateFromProto(c)
+		sent.candidates[i] = wire.CandidateFromProto(c)
+		sent.index[c.GetId()] = uint32(i)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if req.GetCatalog() != "" {
-		s.catalogs[req.GetCatalog()] = candidates
+		s.catalogs[req.GetCatalog()] = sent
 	}
 	for _, name := range req.GetForget() {
 		delete(s.catalogs, name)
@@ -163,7 +174,7 @@ func (s *server) Observe(ctx context.Context, req *policypb.ObserveRequest) (*po
 		if err != nil {
 			return nil, err
 		}
-		if c, ok := wire.CandidateFromRef(catalog, &policypb.CandidateRef{Index: r.GetIndex()}); ok {
+		if c, ok := wire.CandidateFromRef(catalog.candidates, &policypb.CandidateRef{Index: r.GetIndex()}); ok {
 			results = append(results, wire.ResultFromProto(c, r))
 		}
 	}
@@ -228,12 +239,12 @@ func (s *server) instance(name string) (*instance, error) {
 	return in, nil
 }
 
-func (s *server) catalog(name string) ([]policy.Candidate, error) {
+func (s *server) catalog(name string) (catalog, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	c, ok := s.catalogs[name]
 	if !ok {
-		return nil, status.Errorf(codes.FailedPrecondition, "unknown catalog %q", name)
+		return catalog{}, status.Errorf(codes.FailedPrecondition, "unknown catalog %q", name)
 	}
 	return c, nil
 }

@@ -20,16 +20,41 @@ import (
 const parkAfter = 20 * time.Millisecond
 
 func (s *server) Decide(ctx context.Context, req *policypb.DecideRequest) (*policypb.DecideResponse, error) {
+	resp := &policypb.DecideResponse{}
+	begun, err := s.decide(ctx, req, resp)
+	if err != nil || begun.admission == nil {
+		return resp, err
+	}
+	if begun.fresh {
+		go begun.tickets.run(begun.admission) // ends at the latest with the instance
+	}
+	ctx, cancel := context.WithTimeout(ctx, parkAfter)
+	defer cancel()
+	position, settled := begun.tickets.wait(ctx, begun.admission, 0)
+	resp.Admission, resp.Trace = begun.answer(position, settled), begun.trace
+	return resp, nil
+}
+
+// begun is an admission that was begun or found. If it is fresh, its tickets
+// are to run it.
+type begun struct {
+	*admission
+	tickets *ticketTable
+	fresh   bool
+}
+
+// decide asks for the selections of req, notes them in resp, and begins the
+// admission if one was asked for and candidates are left.
+func (s *server) decide(ctx context.Context, req *policypb.DecideRequest, resp *policypb.DecideResponse) (begun, error) {
 	candidates, err := s.candidates(req.GetCatalog(), req.GetCandidates())
 	if err != nil {
-		return nil, err
+		return begun{}, err
 	}
-	verdicts, err := wire.VerdictsFromProto(req.GetVerdicts(), candidates.catalog)
+	verdicts, err := wire.VerdictsFromProto(req.GetVerdicts(), candidates.candidates)
 	if err != nil {
-		return nil, status.Error(codes.InvalidArgument, err.Error())
+		return begun{}, status.Error(codes.InvalidArgument, err.Error())
 	}
-	resp := &policypb.DecideResponse{}
-	selectReq := &policy.SelectRequest{
+	sel := &policy.SelectRequest{
 		Request:    wire.RequestFromProto(req.GetRequest()),
 		Candidates: candidates.offered,
 		Verdicts:   verdicts,
@@ -37,83 +62,80 @@ func (s *server) Decide(ctx context.Context, req *policypb.DecideRequest) (*poli
 	for _, name := range req.GetSelect() {
 		in, err := s.instance(name)
 		if err != nil {
-			return nil, err
+			return begun{}, err
 		}
 		if in.policies.Selection == nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "policy %s offers no selection", in.name)
+			return begun{}, status.Errorf(codes.FailedPrecondition, "policy %s offers no selection", in.name)
 		}
-		selection := selectOne(ctx, in, req.GetTrace(), selectReq, candidates)
+		selection := selectOne(ctx, in, req.GetTrace(), sel, candidates)
 		resp.Selections = append(resp.Selections, selection)
 		if selection.GetError() != "" {
-			return resp, nil
+			return begun{}, nil
 		}
 	}
-	if req.GetAdmit() == "" || len(selectReq.Candidates) == 0 {
-		return resp, nil
+	if req.GetAdmit() == "" || len(sel.Candidates) == 0 {
+		return begun{}, nil
 	}
-	return resp, s.decideAdmission(ctx, req, selectReq, candidates, resp)
-}
-
-func (s *server) decideAdmission(ctx context.Context, req *policypb.DecideRequest, sel *policy.SelectRequest, cs candidates, resp *policypb.DecideResponse) error {
 	in, err := s.admission(req.GetAdmit())
 	if err != nil {
-		return err
+		return begun{}, err
 	}
 	tc := req.GetAdmitTrace()
 	if tc == nil {
 		tc = req.GetTrace()
 	}
-	a, err := s.beginAdmission(ctx, in, tc, int(req.GetAttempt()), cs, &policy.AdmitRequest{
+	return s.beginAdmission(ctx, in, tc, candidates, &policy.AdmitRequest{
 		Request: sel.Request, Attempt: int(req.GetAttempt()), Candidates: sel.Candidates, NoWait: req.GetNoWait(),
 	})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, parkAfter)
-	defer cancel()
-	position, settled := in.tickets.wait(ctx, a, 0)
-	resp.Admission, resp.Trace = a.answer(position, settled), a.trace
-	return nil
 }
 
 func (s *server) Admit(ctx context.Context, req *policypb.AdmitRequest) (*policypb.AdmitResponse, error) {
-	in, err := s.admission(req.GetInstance())
+	begun, err := s.admit(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	cs, err := s.candidates(req.GetCatalog(), req.GetCandidates())
-	if err != nil {
-		return nil, err
+	if begun.fresh {
+		go begun.tickets.run(begun.admission) // ends at the latest with the instance
 	}
-	if len(cs.offered) == 0 {
-		return nil, status.Error(codes.InvalidArgument, "no candidates to admit")
-	}
-	a, err := s.beginAdmission(ctx, in, req.GetTrace(), int(req.GetAttempt()), cs, &policy.AdmitRequest{
-		Request: wire.RequestFromProto(req.GetRequest()), Attempt: int(req.GetAttempt()),
-		Candidates: cs.offered, NoWait: req.GetNoWait(),
-	})
-	if err != nil {
-		return nil, err
-	}
-	position, settled := in.tickets.wait(ctx, a, int(req.GetSeenPosition()))
+	position, settled := begun.tickets.wait(ctx, begun.admission, int(req.GetSeenPosition()))
 	if !settled && ctx.Err() != nil {
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
-	return &policypb.AdmitResponse{Admission: a.answer(position, settled), Trace: a.trace}, nil
+	return &policypb.AdmitResponse{Admission: begun.answer(position, settled), Trace: begun.trace}, nil
+}
+
+// admit begins or finds the admission of req.
+func (s *server) admit(ctx context.Context, req *policypb.AdmitRequest) (begun, error) {
+	in, err := s.admission(req.GetInstance())
+	if err != nil {
+		return begun{}, err
+	}
+	cs, err := s.candidates(req.GetCatalog(), req.GetCandidates())
+	if err != nil {
+		return begun{}, err
+	}
+	if len(cs.offered) == 0 {
+		return begun{}, status.Error(codes.InvalidArgument, "no candidates to admit")
+	}
+	return s.beginAdmission(ctx, in, req.GetTrace(), cs, &policy.AdmitRequest{
+		Request: wire.RequestFromProto(req.GetRequest()), Attempt: int(req.GetAttempt()),
+		Candidates: cs.offered, NoWait: req.GetNoWait(),
+	})
 }
 
 // beginAdmission begins or finds the admission of a request, under a span that
 // lasts as long as the policy thinks.
-func (s *server) beginAdmission(ctx context.Context, in *instance, tc *policypb.TraceContext, attempt int, cs candidates, req *policy.AdmitRequest) (*admission, error) {
+func (s *server) beginAdmission(ctx context.Context, in *instance, tc *policypb.TraceContext, cs candidates, req *policy.AdmitRequest) (begun, error) {
 	indexes := make([]uint32, len(req.Candidates))
-	for i, c := range req.Candidates {
-		indexes[i] = cs.index[c.ID]
+	for i := range req.Candidates {
+		indexes[i] = cs.index[req.Candidates[i].ID]
 	}
-	key := ticketKey{req.Request.ID, attempt}
-	return in.tickets.begin(ctx, key, req, indexes, func(ctx context.Context) (context.Context, func(error)) {
+	key := ticketKey{req.Request.ID, req.Attempt}
+	a, fresh, err := in.tickets.begin(ctx, key, req, indexes, func(ctx context.Context) (context.Context, func(error)) {
 		ctx, span := startSpan(ctx, tc, in.name+" admit", attribute.String("usher.policy", in.name))
 		return ctx, func(err error) { endSpan(span, err) }
 	})
+	return begun{a, in.tickets, fresh}, err
 }
 
 // answer returns the message about an admission that is settled or waits.
@@ -192,24 +214,21 @@ func (s *server) Restore(ctx context.Context, req *policypb.RestoreRequest) (*po
 
 // candidates are those of a catalog that a call offers.
 type candidates struct {
-	catalog []policy.Candidate
+	catalog
 	offered []policy.Candidate
-	index   map[string]uint32 // of the offered ones, in the catalog
 }
 
-func (s *server) candidates(catalog string, refs []*policypb.CandidateRef) (candidates, error) {
-	all, err := s.catalog(catalog)
+func (s *server) candidates(name string, refs []*policypb.CandidateRef) (candidates, error) {
+	all, err := s.catalog(name)
 	if err != nil {
 		return candidates{}, err
 	}
-	cs := candidates{catalog: all, offered: make([]policy.Candidate, len(refs)), index: make(map[string]uint32, len(refs))}
-	for i, ref := range refs {
-		c, ok := wire.CandidateFromRef(all, ref)
-		if !ok {
-			return candidates{}, status.Errorf(codes.InvalidArgument, "candidate %d of %d", ref.GetIndex(), len(all))
-		}
-		cs.offered[i], cs.index[c.ID] = c, ref.GetIndex()
+	cs := candidates{catalog: all}
+	offered, wrong, ok := wire.CandidatesFromRefs(all.candidates, refs)
+	if !ok {
+		return candidates{}, status.Errorf(codes.InvalidArgument, "candidate %d of %d", wrong, len(all.candidates))
 	}
+	cs.offered = offered
 	return cs, nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -26,6 +28,7 @@ type ticketKey struct {
 // idempotent, so that a call whose answer was lost can be sent again.
 type ticketTable struct {
 	admitter policy.Admitter
+	revoke   func(key ticketKey, why policy.Reason) // tells the host; does not block
 
 	mu       sync.Mutex // guards the fields below
 	open     map[ticketKey]*admission
@@ -38,9 +41,10 @@ type ticketTable struct {
 // errDrained says that an instance has ended. To the host it is an unknown one.
 var errDrained = status.Error(codes.FailedPrecondition, "the instance is drained")
 
-func newTicketTable(admitter policy.Admitter) *ticketTable {
+func newTicketTable(admitter policy.Admitter, revoke func(ticketKey, policy.Reason)) *ticketTable {
 	return &ticketTable{
 		admitter: admitter,
+		revoke:   revoke,
 		open:     make(map[ticketKey]*admission),
 		restored: make(map[ticketKey]policy.AdmitRequest),
 	}
@@ -59,50 +63,94 @@ type admission struct {
 	// began the admission knew it.
 	index uint32
 
-	mu       sync.Mutex
+	// What run asks the policy.
+	ctx     context.Context
+	req     *policy.AdmitRequest
+	indexes []uint32
+	ended   func(error)
+
+	revoked atomic.Bool
+
+	mu       sync.Mutex // guards what follows
 	position int
-	moved    chan struct{} // closed and replaced when position changes
+	settled  bool
+	hearers  []hearer
 }
 
-// begin returns the admission of key. If there is none, it starts one: it
-// calls Admit with req in a context that has the values of ctx but ends only by
-// cancel, and that trace puts a span into. indexes are the catalog indexes of
-// the candidates of req.
+// A hearer wants to know how an admission gets on.
+type hearer interface {
+	// hear is told of a new position and of the end, which comes last. It does
+	// not block. It returns whether it wants to hear more.
+	hear(a *admission, position int, settled bool) (more bool)
+}
+
+// begin returns the admission of key. If there is none, it makes a new one,
+// which the caller is to run: in a context that has the values of ctx but ends
+// only by cancel, and that trace puts a span into. indexes are the catalog
+// indexes of the candidates of req.
 //
-// It starts none in a context that has ended. A host that ends a call sends
+// It makes none in a context that has ended. A host that ends a call sends
 // Cancel afterwards, and Cancel may have come before this call got here: then
 // nobody would ever end what starts here. The end of the call comes before the
 // Cancel on the wire, so a Cancel that found nothing is seen as ctx.Err here.
 func (t *ticketTable) begin(ctx context.Context, key ticketKey, req *policy.AdmitRequest, indexes []uint32,
 	trace func(context.Context) (context.Context, func(error)),
-) (*admission, error) {
+) (a *admission, fresh bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if a, ok := t.open[key]; ok {
-		return a, nil
+		return a, false, nil
 	}
 	if t.drained {
-		return nil, errDrained
+		return nil, false, errDrained
 	}
 	if ctx.Err() != nil {
-		return nil, status.FromContextError(ctx.Err()).Err()
+		return nil, false, status.FromContextError(ctx.Err()).Err()
 	}
 	delete(t.restored, key)
-	a := &admission{key: key, done: make(chan struct{}), moved: make(chan struct{})}
+	a = &admission{key: key, done: make(chan struct{}), req: req, indexes: indexes}
 	ctx, a.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	req.Waiting = a.move
+	req.Revoke = t.revoker(a)
 	t.open[key] = a
-	ctx, ended := trace(ctx)
-	a.trace = spanContext(ctx)
-	t.running.Go(func() {
-		defer close(a.done)
-		a.settle(ctx, t.admitter, req, indexes)
-		ended(a.err)
-		if a.err != nil {
-			a.cancel(nil)
+	a.ctx, a.ended = trace(ctx)
+	a.trace = spanContext(a.ctx)
+	t.running.Add(1)
+	return a, true, nil
+}
+
+// run asks the policy about a fresh admission, and returns when it is settled.
+func (t *ticketTable) run(a *admission) {
+	defer t.running.Done()
+	a.settle(a.ctx, t.admitter, a.req, a.indexes)
+	a.ended(a.err)
+	if a.err != nil {
+		a.cancel(nil)
+	}
+	a.ctx, a.req, a.indexes, a.ended = nil, nil, nil, nil // it may run for hours
+	close(a.done)
+	if a.tellEnd() && a.err != nil {
+		t.forget(a)
+	}
+}
+
+// revoker returns what a policy calls that no longer stands for a lease.
+func (t *ticketTable) revoker(a *admission) func(policy.Reason) {
+	return func(why policy.Reason) {
+		if a.revoked.CompareAndSwap(false, true) {
+			t.revoke(a.key, why)
 		}
-	})
-	return a, nil
+	}
+}
+
+// forget drops an admission that failed, once it has somebody to tell: the
+// ticket may then be sent again.
+func (t *ticketTable) forget(a *admission) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.open[a.key] == a {
+		delete(t.open, a.key)
+	}
 }
 
 // settle asks the policy and keeps its answer.
@@ -121,18 +169,29 @@ func (a *admission) settle(ctx context.Context, admitter policy.Admitter, req *p
 	}
 }
 
-// wait is like [admission.wait]. It forgets an admission that failed, once it
-// has somebody to tell: the ticket may then be sent again.
+// wait blocks until the admission is settled, its position differs from seen,
+// or ctx ends. It returns the position, and whether the admission is settled.
 func (t *ticketTable) wait(ctx context.Context, a *admission, seen int) (position int, settled bool) {
-	position, settled = a.wait(ctx, seen)
+	news := make(waiter, 1)
+	a.listen(news, seen)
+	defer a.unlisten(news)
+	select {
+	case <-news:
+	case <-ctx.Done():
+	}
+	position, settled = a.state()
 	if settled && a.err != nil {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.open[a.key] == a {
-			delete(t.open, a.key)
-		}
+		t.forget(a)
 	}
 	return position, settled
+}
+
+// A waiter is a hearer that receives once.
+type waiter chan struct{}
+
+func (w waiter) hear(*admission, int, bool) (more bool) {
+	w <- struct{}{} // has room, and hears once
+	return false
 }
 
 // take removes the admission of key and returns it, or nil.
@@ -191,6 +250,15 @@ func (t *ticketTable) restore(ctx context.Context, running []policy.Held, indexe
 	if !ok {
 		return errors.New("the admission policy cannot restore")
 	}
+	restored := make([]*admission, len(running))
+	for i := range running {
+		a := &admission{
+			key:  ticketKey{running[i].Request.ID, running[i].Attempt},
+			done: make(chan struct{}), cancel: func(error) {}, index: indexes[i], settled: true,
+		}
+		close(a.done)
+		restored[i], running[i].Revoke = a, t.revoker(a)
+	}
 	leases, err := callRestore(ctx, restorer, running, waiting)
 	if err != nil {
 		return err
@@ -200,12 +268,8 @@ func (t *ticketTable) restore(ctx context.Context, running []policy.Held, indexe
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, held := range running {
-		a := &admission{
-			key: ticketKey{held.Request.ID, held.Attempt}, lease: leases[i], index: indexes[i],
-			done: make(chan struct{}), cancel: func(error) {},
-		}
-		close(a.done)
+	for i, a := range restored {
+		a.lease = leases[i]
 		t.open[a.key] = a
 	}
 	for _, req := range waiting {
@@ -218,36 +282,55 @@ func (t *ticketTable) restore(ctx context.Context, running []policy.Held, indexe
 func (a *admission) move(position int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if position != a.position {
+	if position != a.position && !a.settled {
 		a.position = position
-		close(a.moved)
-		a.moved = make(chan struct{})
+		a.tell()
 	}
 }
 
-// wait blocks until the admission is settled, its position differs from seen,
-// or ctx ends. It returns the position, and whether the admission is settled.
-func (a *admission) wait(ctx context.Context, seen int) (position int, settled bool) {
-	for {
-		a.mu.Lock()
-		position, moved := a.position, a.moved
-		a.mu.Unlock()
-		select {
-		case <-a.done:
-			return position, true
-		default:
-		}
-		if position != seen {
-			return position, false
-		}
-		select {
-		case <-a.done:
-			return position, true
-		case <-moved:
-		case <-ctx.Done():
-			return position, false
-		}
+// tellEnd tells that the admission is settled, and reports whether anybody
+// heard it.
+func (a *admission) tellEnd() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.settled = true
+	heard := len(a.hearers) > 0
+	a.tell()
+	return heard
+}
+
+func (a *admission) tell() {
+	a.hearers = slices.DeleteFunc(a.hearers, func(h hearer) bool { return !h.hear(a, a.position, a.settled) })
+}
+
+// listen tells h at once if the admission is settled or its position differs
+// from seen, and from then on whatever is new.
+func (a *admission) listen(h hearer, seen int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if (a.settled || a.position != seen) && !h.hear(a, a.position, a.settled) || a.settled {
+		return
 	}
+	a.hearers = append(a.hearers, h)
+}
+
+// unlisten lets h hear no more. It reports whether it would have.
+func (a *admission) unlisten(h hearer) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	i := slices.Index(a.hearers, h)
+	if i < 0 {
+		return false
+	}
+	a.hearers = slices.Delete(a.hearers, i, i+1)
+	return true
+}
+
+// state returns the position, and whether the admission is settled.
+func (a *admission) state() (position int, settled bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.position, a.settled
 }
 
 // admit calls the policy and turns a panic into an error. It returns the lease

@@ -90,6 +90,35 @@ func CandidateFromRef(catalog []policy.Candidate, ref *policypb.CandidateRef) (p
 		return policy.Candidate{}, false
 	}
 	c := catalog[ref.GetIndex()]
+	changeCandidate(&c, ref, nil)
+	return c, true
+}
+
+// CandidatesFromRefs returns the candidates of a catalog that refs name, with
+// their changing parts. It reports false, and the index that is wrong, if the
+// catalog does not have one of them.
+func CandidatesFromRefs(catalog []policy.Candidate, refs []*policypb.CandidateRef) (candidates []policy.Candidate, wrong uint32, ok bool) {
+	changing := 0 // scopes
+	for _, ref := range refs {
+		if int64(ref.GetIndex()) >= int64(len(catalog)) {
+			return nil, ref.GetIndex(), false
+		}
+		if len(ref.GetUsed())+len(ref.GetResetsNs()) > 0 {
+			changing += len(catalog[ref.GetIndex()].Scopes)
+		}
+	}
+	scopes := make([]policy.Scope, 0, changing)
+	candidates = make([]policy.Candidate, len(refs))
+	for i, ref := range refs {
+		candidates[i] = catalog[ref.GetIndex()]
+		scopes = changeCandidate(&candidates[i], ref, scopes)
+	}
+	return candidates, 0, true
+}
+
+// changeCandidate sets the changing part of c. If its scopes change, they are
+// copied to the end of the given ones.
+func changeCandidate(c *policy.Candidate, ref *policypb.CandidateRef, scopes []policy.Scope) []policy.Scope {
 	c.Load = policy.Load{
 		InFlight: int(ref.GetInFlight()),
 		Latency:  time.Duration(ref.GetLatencyUs()) * time.Microsecond,
@@ -97,20 +126,20 @@ func CandidateFromRef(catalog []policy.Candidate, ref *policypb.CandidateRef) (p
 	}
 	used, resets := ref.GetUsed(), ref.GetResetsNs()
 	if len(used)+len(resets) == 0 {
-		return c, true
+		return scopes
 	}
-	scopes := make([]policy.Scope, len(c.Scopes))
-	copy(scopes, c.Scopes)
-	for i := range min(len(used), len(scopes)) {
-		scopes[i].Used = used[i]
+	n := len(scopes)
+	scopes = append(scopes, c.Scopes...)
+	c.Scopes = scopes[n:len(scopes):len(scopes)]
+	for i := range min(len(used), len(c.Scopes)) {
+		c.Scopes[i].Used = used[i]
 	}
-	for i := range min(len(resets), len(scopes)) {
+	for i := range min(len(resets), len(c.Scopes)) {
 		if resets[i] != 0 {
-			scopes[i].Resets = time.Unix(0, resets[i]).UTC()
+			c.Scopes[i].Resets = time.Unix(0, resets[i]).UTC()
 		}
 	}
-	c.Scopes = scopes
-	return c, true
+	return scopes
 }
 
 var (

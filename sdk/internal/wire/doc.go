@@ -27,3 +27,6 @@ const LifelineEnv = "USHER_LIFELINE"
 // MaxMessageBytes is the size of the largest message that either side takes.
 // Catalogs of many thousand candidates exceed gRPC's default of 4 MiB.
 const MaxMessageBytes = 64 << 20
+
+// CapabilitySession says that a plugin serves sessions.
+const CapabilitySession = "session"
