@@ -211,8 +211,8 @@ func TestUnknownInstancesAndCatalogsAreTold(t *testing.T) {
 		"admission of selection": ask(func(r *host.DecideRequest) { r.Admit = "selects" }),
 		"catalog":                ask(func(r *host.DecideRequest) { r.Select, r.Catalog = []string{"selects"}, unsent }),
 		"restore":                l.Restore(t.Context(), "nobody", nil, nil),
-		"observe": l.Observe(t.Context(), []string{"selects"}, []host.Observation{
-			{Catalog: unsent, Result: policy.AttemptResult{Candidate: policy.Candidate{ID: "a"}}},
+		"observe": l.Observe(t.Context(), []host.Observation{
+			{Instances: []string{"selects"}, Catalog: unsent, Result: policy.AttemptResult{Candidate: policy.Candidate{ID: "a"}}},
 		}),
 	} {
 		if !host.Unknown(err) {

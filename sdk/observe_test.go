@@ -30,7 +30,7 @@ func TestObserversHearOfEachAttempt(t *testing.T) {
 		RequestID: "r1", Attempt: 2, Candidate: policy.Candidate{ID: "b"}, Disposition: policy.RateLimited, Status: 429,
 		Until: time.Unix(1_800_000_000, 0).UTC(), Usage: &policy.Usage{InputTokens: 5}, EndedAt: time.Unix(1_799_999_000, 0).UTC(),
 	}
-	err := l.Observe(t.Context(), []string{"panics", "one", "nobody", "does not", "two"}, []host.Observation{{Catalog: l.catalog, Result: res}})
+	err := l.Observe(t.Context(), []host.Observation{{Instances: []string{"panics", "one", "nobody", "does not", "two"}, Catalog: l.catalog, Result: res}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +52,14 @@ func TestObserversHearNothingOfACallThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = l.Observe(t.Context(), []string{"one"}, []host.Observation{
-		{Catalog: l.catalog, Result: policy.AttemptResult{RequestID: "r1", Candidate: policy.Candidate{ID: "a"}}},
-		{Catalog: unsent, Result: policy.AttemptResult{RequestID: "r2", Candidate: policy.Candidate{ID: "x"}}},
+	err = l.Observe(t.Context(), []host.Observation{
+		{Instances: []string{"one"}, Catalog: l.catalog, Result: policy.AttemptResult{RequestID: "r1", Candidate: policy.Candidate{ID: "a"}}},
+		{Instances: []string{"one"}, Catalog: unsent, Result: policy.AttemptResult{RequestID: "r2", Candidate: policy.Candidate{ID: "x"}}},
 	})
 	if !host.Unknown(err) || len(heard) > 0 {
 		t.Errorf("observe: %v, and %d results were heard; want an unknown catalog, and none", err, len(heard))
 	}
-	err = l.Observe(t.Context(), []string{"one"}, []host.Observation{{Catalog: l.catalog, Result: policy.AttemptResult{Candidate: policy.Candidate{ID: "x"}}}})
+	err = l.Observe(t.Context(), []host.Observation{{Instances: []string{"one"}, Catalog: l.catalog, Result: policy.AttemptResult{Candidate: policy.Candidate{ID: "x"}}}})
 	if err == nil {
 		t.Error("a result on a candidate that is not in its catalog was sent")
 	}

@@ -56,7 +56,7 @@ func TestPanicsAreErrorsOfTheirCall(t *testing.T) {
 		t.Errorf("select: %v, want the panic", err)
 	}
 	res := policy.AttemptResult{Candidate: policy.Candidate{ID: "a"}}
-	if err := l.Observe(t.Context(), []string{"bomb"}, []host.Observation{{Catalog: l.catalog, Result: res}}); err != nil {
+	if err := l.Observe(t.Context(), []host.Observation{{Instances: []string{"bomb"}, Catalog: l.catalog, Result: res}}); err != nil {
 		t.Errorf("observe: %v", err)
 	}
 	if err := l.Drain(t.Context(), "bomb"); err != nil {

@@ -294,12 +294,58 @@ func TestNoWaitAndCandidatesReachThePolicy(t *testing.T) {
 	call := async(func() *host.Admission { return l.admit(req) })
 	v := d.next(t)
 	want := &policy.AdmitRequest{Request: req.Request, Attempt: 3, Candidates: req.Candidates, NoWait: true}
-	v.req.Waiting = nil
+	v.req.Waiting, v.req.Revoke = nil, nil
 	if diff := cmp.Diff(want, v.req); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
 	}
 	v.admits(1)
 	if a := receive(t, call, "answer"); a.Candidate != "a" {
 		t.Errorf("admission is %+v, want a lease on a", a)
+	}
+}
+
+func TestARevokedLeaseEndsTheRequestOnce(t *testing.T) {
+	t.Parallel()
+	l, d := connectDesk(t)
+	revoked := make(chan policy.Reason, 10)
+	revoke := func(why policy.Reason) { revoked <- why }
+	decision := async(func() *host.Decision {
+		return l.decide(&host.DecideRequest{
+			Request: &policy.Request{ID: "r1"}, Catalog: l.catalog, Candidates: l.catalog.Candidates, Admit: "desk", Attempt: 1, Revoke: revoke,
+		})
+	})
+	first := d.next(t)
+	first.admits(0)
+	receive(t, decision, "decision")
+	first.req.Revoke(policy.ReasonStoreUnavailable)
+	first.req.Revoke(policy.ReasonPolicy)
+	if why := receive(t, revoked, "revocation"); why != policy.ReasonStoreUnavailable {
+		t.Errorf("revoked for %s", why)
+	}
+
+	wait := async(func() *host.Admission {
+		req := l.ask("r2")
+		req.Revoke = revoke
+		a, err := l.Wait(t.Context(), req, func(*host.Admission) {})
+		if err != nil {
+			t.Error(err)
+		}
+		return a
+	})
+	second := d.next(t)
+	second.req.Revoke("no such reason") // while it waits
+	if why := receive(t, revoked, "revocation"); why != policy.ReasonPolicy {
+		t.Errorf("revoked for %s", why)
+	}
+	second.admits(0)
+	receive(t, wait, "admission")
+
+	third := l.park(d, "r3")
+	l.release(host.Ticket{ID: "r1", Attempt: 1})
+	first.req.Revoke(policy.ReasonPolicy)
+	third.req.Revoke(policy.ReasonPolicy) // of which nobody wants to know
+	l.release(host.Ticket{ID: "r2", Attempt: 1})
+	if len(revoked) > 0 {
+		t.Errorf("revoked again for %s", <-revoked)
 	}
 }

@@ -80,7 +80,7 @@ func unanswered(err error) bool {
 // is dead and takes it out of service.
 func (p *Plugin) alive(ctx context.Context, process *process) bool {
 	if !process.runner.hasExited(endNotice) {
-		if p.probe(ctx, process) == nil || ctx.Err() != nil {
+		if !process.broken() && (p.probe(ctx, process) == nil || ctx.Err() != nil) {
 			return true
 		}
 		_ = process.runner.kill()

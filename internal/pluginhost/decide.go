@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -24,7 +23,7 @@ func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Dec
 		asked = true
 		if d, err = process.Decide(ctx, req); err == nil && d.Admission != nil {
 			p.settle(req.Admit, host.Held{
-				Request: req.Request, Attempt: req.Attempt, Catalog: req.Catalog, Candidates: req.Candidates,
+				Request: req.Request, Attempt: req.Attempt, Revoke: req.Revoke, Catalog: req.Catalog, Candidates: req.Candidates,
 			}, d.Admission)
 		}
 		return err
@@ -44,38 +43,27 @@ func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Dec
 // nothing to end.
 func (in *Instance) Admit(ctx context.Context, req host.AdmitRequest, waiting func(position int)) (*host.Admission, error) {
 	req.Instance = in.name
-	held := host.Held{Request: req.Request, Attempt: req.Attempt, Catalog: req.Catalog, Candidates: req.Candidates}
-	for {
-		var a *host.Admission
-		err := in.plugin.call(ctx, func(process *process) (err error) {
-			if a, err = process.Admit(ctx, &req); err == nil {
-				in.plugin.settle(in.name, held, a)
+	held := host.Held{Request: req.Request, Attempt: req.Attempt, Revoke: req.Revoke, Catalog: req.Catalog, Candidates: req.Candidates}
+	var settled *host.Admission
+	err := in.plugin.call(ctx, func(process *process) error {
+		a, err := process.Wait(ctx, &req, func(a *host.Admission) {
+			in.plugin.settle(in.name, held, a)
+			if req.SeenPosition != a.Position && a.Position > 0 {
+				waiting(a.Position)
 			}
-			return err
+			req.SeenPosition = a.Position
 		})
-		if err != nil {
-			in.Cancel(req.Request.ID, req.Attempt)
-			return nil, fmt.Errorf("wait for plugin %s: %w", in.plugin.spec.Name, err)
+		if err == nil {
+			in.plugin.settle(in.name, held, a)
+			settled = a
 		}
-		if !a.Waiting {
-			return a, nil
-		}
-		if a.Position == req.SeenPosition {
-			pause(ctx) // the plugin should not have answered
-			continue
-		}
-		if req.SeenPosition = a.Position; a.Position > 0 {
-			waiting(a.Position)
-		}
+		return err
+	})
+	if err != nil {
+		in.Cancel(req.Request.ID, req.Attempt)
+		return nil, fmt.Errorf("wait for plugin %s: %w", in.plugin.spec.Name, err)
 	}
-}
-
-// pause keeps a plugin that answers without news from being asked incessantly.
-func pause(ctx context.Context) {
-	select {
-	case <-time.After(100 * time.Millisecond):
-	case <-ctx.Done():
-	}
+	return settled, nil
 }
 
 // settle writes an admission into the ledger. A lease on a candidate that was
@@ -96,14 +84,14 @@ func (in *Instance) Cancel(requestID string, attempt int) {
 
 func (p *Plugin) cancel(instance string, ticket host.Ticket) {
 	p.ledger.forget(instance, ticket)
-	p.journal.post(func(b *batch) { b.cancel(instance, ticket) })
+	p.journal.post(func(b *batch) { b.Cancels = append(b.Cancels, host.Cancel{Instance: instance, Ticket: ticket}) })
 }
 
 // Release ends a lease. It does not block; the returned channel is closed when
 // the plugin has acknowledged it.
 func (in *Instance) Release(requestID string, attempt int, out policy.Outcome, span trace.SpanContext) <-chan struct{} {
 	return in.plugin.journal.post(func(b *batch) {
-		b.releases = append(b.releases, host.Release{
+		b.Releases = append(b.Releases, host.Release{
 			Instance: in.name, Ticket: host.Ticket{ID: requestID, Attempt: attempt}, Outcome: out, Span: span,
 		})
 	})
@@ -112,9 +100,6 @@ func (in *Instance) Release(requestID string, attempt int, out policy.Outcome, s
 // Observe tells instances of the plugin how an attempt ended. It does not
 // block.
 func (p *Plugin) Observe(instances []string, o host.Observation) {
-	p.journal.post(func(b *batch) {
-		for _, instance := range instances {
-			b.observe(instance, o)
-		}
-	})
+	o.Instances = instances
+	p.journal.post(func(b *batch) { b.observe(o) })
 }

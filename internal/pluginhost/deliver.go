@@ -2,7 +2,6 @@ package pluginhost
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,46 +35,34 @@ func (p *Plugin) keepJournal(ctx context.Context) {
 // deliver tells the plugin about a batch, a part at a time: what has been
 // acknowledged is not told again.
 func (p *Plugin) deliver(ctx context.Context, b *batch) {
-	for instance, observations := range b.observations {
-		for part := range slices.Chunk(observations, maxTold) {
-			p.tell(ctx, "observations", len(part), func(ctx context.Context, process *process) error {
-				return process.Observe(ctx, []string{instance}, part)
-			})
-		}
-	}
-	for part := range slices.Chunk(b.releases, maxTold) {
-		p.tell(ctx, "releases", len(part), func(ctx context.Context, process *process) error {
-			err := process.Release(ctx, part)
-			if final(err) {
-				p.ledger.released(part)
-			}
-			return err
-		})
-	}
-	for instance, tickets := range b.cancels {
-		for part := range slices.Chunk(tickets, maxTold) {
-			p.tell(ctx, "cancels", len(part), func(ctx context.Context, process *process) error {
-				return process.Cancel(ctx, instance, part...)
-			})
-		}
+	for b.Len() > 0 && ctx.Err() == nil {
+		p.tell(ctx, b.part(maxTold))
 	}
 }
 
-// tell makes a call until the plugin has acknowledged or refused it, or until
-// ctx ends.
-func (p *Plugin) tell(ctx context.Context, what string, n int, f func(context.Context, *process) error) {
+// tell tells the plugin about r until it has acknowledged or refused all of it,
+// or until ctx ends.
+func (p *Plugin) tell(ctx context.Context, r *host.Report) {
 	for ctx.Err() == nil {
 		callCtx, cancel := context.WithTimeout(ctx, p.timing.tellTimeout)
-		err := p.call(callCtx, func(process *process) error { return f(callCtx, process) })
+		err := p.call(callCtx, func(process *process) error {
+			releases := r.Releases
+			err := process.Report(callCtx, r)
+			if len(r.Releases) == 0 {
+				p.ledger.released(releases)
+			}
+			return err
+		})
 		cancel()
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return
 		case final(err):
-			p.log.Error("plugin refuses to be told", zap.String("what", what), zap.Int("lost", n), zap.Error(err))
+			p.log.Error("plugin refuses to be told what happened", zap.Error(err))
 			return
 		}
-		p.log.Warn("plugin cannot be told", zap.String("what", what), zap.Int("pending", n), zap.Error(err))
+		p.log.Warn("plugin cannot be told what happened", zap.Int("observations", len(r.Observations)),
+			zap.Int("releases", len(r.Releases)), zap.Int("cancels", len(r.Cancels)), zap.Error(err))
 		select {
 		case <-time.After(p.timing.tellAgain):
 		case <-ctx.Done():

@@ -16,18 +16,14 @@ type journal struct {
 	last *batch     // what is on its way, or was the last to be
 }
 
-// A batch is what is told together. Observations come first, so that a
-// candidate that is freed is judged by what it just did.
+// A batch is what is told together.
 type batch struct {
-	observations map[string][]host.Observation // by instance
-	releases     []host.Release
-	cancels      map[string][]host.Ticket // by instance
-
+	host.Report
 	acknowledged chan struct{} // closed when all of it has been acknowledged
 }
 
-// maxObservations is how many observations are kept for an instance. The
-// oldest are lost: a lesson that comes later.
+// maxObservations is how many observations are kept. The oldest are lost: a
+// lesson that comes later.
 const maxObservations = 10_000
 
 func newJournal() *journal {
@@ -36,26 +32,26 @@ func newJournal() *journal {
 	return &journal{wake: make(chan struct{}, 1), next: newBatch(), last: nothing}
 }
 
-func newBatch() *batch {
-	return &batch{
-		observations: make(map[string][]host.Observation),
-		cancels:      make(map[string][]host.Ticket),
-		acknowledged: make(chan struct{}),
-	}
+func newBatch() *batch { return &batch{acknowledged: make(chan struct{})} }
+
+func (b *batch) observe(o host.Observation) {
+	kept := b.Observations
+	b.Observations = append(kept[max(0, len(kept)+1-maxObservations):], o)
 }
 
-func (b *batch) empty() bool {
-	return len(b.observations)+len(b.releases)+len(b.cancels) == 0
+// part takes up to n entries out of the batch, in the order in which they are
+// told.
+func (b *batch) part(n int) *host.Report {
+	r := &host.Report{}
+	r.Observations, b.Observations = split(b.Observations, n)
+	r.Releases, b.Releases = split(b.Releases, n-r.Len())
+	r.Cancels, b.Cancels = split(b.Cancels, n-r.Len())
+	return r
 }
 
-func (b *batch) observe(instance string, o host.Observation) {
-	kept := b.observations[instance]
-	kept = kept[max(0, len(kept)+1-maxObservations):]
-	b.observations[instance] = append(kept, o)
-}
-
-func (b *batch) cancel(instance string, t host.Ticket) {
-	b.cancels[instance] = append(b.cancels[instance], t)
+func split[T any](all []T, n int) (first, rest []T) {
+	n = min(n, len(all))
+	return all[:n:n], all[n:]
 }
 
 // post adds something to the next batch. It does not block. The returned
@@ -76,7 +72,7 @@ func (j *journal) post(add func(*batch)) <-chan struct{} {
 func (j *journal) take() *batch {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if j.next.empty() {
+	if j.next.Len() == 0 {
 		return nil
 	}
 	j.last, j.next = j.next, newBatch()
@@ -88,7 +84,7 @@ func (j *journal) take() *batch {
 func (j *journal) flushed(ctx context.Context) {
 	j.mu.Lock()
 	b := j.next
-	if b.empty() {
+	if b.Len() == 0 {
 		b = j.last
 	}
 	j.mu.Unlock()

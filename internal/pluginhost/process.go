@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,8 +100,23 @@ func (p *process) connect(ctx context.Context, hostVersion string) error {
 		return fmt.Errorf("unexpected client %T", raw)
 	}
 	p.Client = client
-	p.info, err = client.Info(ctx, hostVersion)
-	return err
+	if p.info, err = client.Info(ctx, hostVersion); err != nil {
+		return err
+	}
+	if slices.Contains(p.info.Capabilities, host.CapabilitySession) {
+		return client.OpenSession()
+	}
+	return nil
+}
+
+// broken reports whether the session of a process that serves one has ended.
+func (p *process) broken() bool {
+	select {
+	case <-p.Ended():
+		return true
+	default:
+		return false
+	}
 }
 
 // pid is the process ID.

@@ -52,6 +52,8 @@ func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool) {
 			return missed > 0
 		case <-current.runner.exited:
 			return false
+		case <-current.Ended(): // and with it the process, in a moment or by us
+			return false
 		case <-ticker.C:
 		}
 		err := p.probe(ctx, current)
@@ -73,8 +75,7 @@ func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool) {
 func (p *Plugin) probe(ctx context.Context, current *process) error {
 	ctx, cancel := context.WithTimeout(ctx, p.timing.probeTimeout)
 	defer cancel()
-	_, err := current.Info(ctx, p.spec.HostVersion)
-	return err
+	return current.Ping(ctx)
 }
 
 // bury ends a process that was taken out of service, gently if asked to, and

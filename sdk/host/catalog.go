@@ -56,14 +56,14 @@ func unchanging(c policy.Candidate) policy.Candidate {
 	return c
 }
 
-func (c *Catalog) refs(candidates []policy.Candidate) ([]*policypb.CandidateRef, error) {
-	refs := make([]*policypb.CandidateRef, len(candidates))
-	for i, cand := range candidates {
-		n, ok := c.index[cand.ID]
+// refs appends references to candidates to the given ones.
+func (c *Catalog) refs(refs []*policypb.CandidateRef, candidates []policy.Candidate) ([]*policypb.CandidateRef, error) {
+	for i := range candidates {
+		n, ok := c.index[candidates[i].ID]
 		if !ok {
-			return nil, fmt.Errorf("candidate %q is not in catalog %s", cand.ID, c.Name)
+			return nil, fmt.Errorf("candidate %q is not in catalog %s", candidates[i].ID, c.Name)
 		}
-		refs[i] = wire.RefToProto(n, cand)
+		refs = wire.NextRef(refs, n, &candidates[i])
 	}
 	return refs, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -55,7 +56,7 @@ func (*Plugin) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
 
 // GRPCClient returns a [*Client].
 func (*Plugin) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, cc *grpc.ClientConn) (any, error) {
-	return &Client{rpc: policypb.NewPolicyServiceClient(cc)}, nil
+	return newClient(policypb.NewPolicyServiceClient(cc)), nil
 }
 
 var _ plugin.GRPCPlugin = (*Plugin)(nil)
@@ -65,7 +66,15 @@ var _ plugin.GRPCPlugin = (*Plugin)(nil)
 // Its methods return an error only if the call itself failed; see
 // [Unavailable], [Unknown] and [TimedOut].
 type Client struct {
-	rpc policypb.PolicyServiceClient
+	rpc     policypb.PolicyServiceClient
+	session *session // nil unless OpenSession was called
+
+	mu      sync.Mutex // guards revokes
+	revokes map[leaseKey]func(policy.Reason)
+}
+
+func newClient(rpc policypb.PolicyServiceClient) *Client {
+	return &Client{rpc: rpc, revokes: make(map[leaseKey]func(policy.Reason))}
 }
 
 // Unavailable reports whether err says that the process is gone, or that this
@@ -176,26 +185,6 @@ func (c *Client) SyncCatalog(ctx context.Context, catalog *Catalog, forget ...st
 // Drain ends an instance, or all if it has no name.
 func (c *Client) Drain(ctx context.Context, instance string) error {
 	_, err := c.rpc.Drain(ctx, &policypb.DrainRequest{Instance: instance})
-	return err
-}
-
-// An Observation is one result for the instances that want to hear it.
-type Observation struct {
-	Catalog *Catalog
-	Result  policy.AttemptResult
-}
-
-// Observe tells instances how attempts ended.
-func (c *Client) Observe(ctx context.Context, instances []string, observations []Observation) error {
-	req := &policypb.ObserveRequest{Instances: instances}
-	for _, o := range observations {
-		i, ok := o.Catalog.index[o.Result.Candidate.ID]
-		if !ok {
-			return fmt.Errorf("observe candidate %q: not in catalog %s", o.Result.Candidate.ID, o.Catalog.Name)
-		}
-		req.Results = append(req.Results, wire.ResultToProto(o.Catalog.Name, i, o.Result))
-	}
-	_, err := c.rpc.Observe(ctx, req)
 	return err
 }
 

@@ -85,7 +85,7 @@ func TestCandidatesOfOtherCatalogsAreNotSent(t *testing.T) {
 		"decide": decideErr, "verdict": verdictErr, "admit": admitErr,
 		"running": client.Restore(t.Context(), "i", held, nil),
 		"waiting": client.Restore(t.Context(), "i", nil, held),
-		"observe": client.Observe(t.Context(), nil, []host.Observation{{Catalog: catalog, Result: policy.AttemptResult{Candidate: strange[0]}}}),
+		"observe": client.Observe(t.Context(), []host.Observation{{Catalog: catalog, Result: policy.AttemptResult{Candidate: strange[0]}}}),
 	} {
 		if err == nil || !strings.Contains(err.Error(), `"x"`) {
 			t.Errorf("%s: %v, want an error about candidate x", name, err)

@@ -8,6 +8,8 @@ import (
 
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/internal/policypb"
@@ -31,10 +33,12 @@ type DecideRequest struct {
 	Select []string
 
 	// Admit names the admission instance to ask afterwards, or is empty.
-	// Attempt and NoWait are for it; see [policy.AdmitRequest].
+	// Attempt, NoWait and Revoke are for it; see [policy.AdmitRequest]. Nothing
+	// is revoked by a plugin that serves no session.
 	Admit   string
 	Attempt int
 	NoWait  bool
+	Revoke  func(policy.Reason)
 
 	// AdmitSpan is the span that the admission belongs to, if it is not that
 	// of the context.
@@ -84,39 +88,72 @@ type Admission struct {
 }
 
 // Decide asks. It does not wait for capacity: an admission that says Waiting
-// is to be collected by [Client.Admit].
+// is to be collected by [Client.Wait].
 func (c *Client) Decide(ctx context.Context, req *DecideRequest) (*Decision, error) {
-	refs, err := req.Catalog.refs(req.Candidates)
-	if err != nil {
+	out := policypb.DecideRequestFromVTPool()
+	if err := req.toProto(ctx, out); err != nil {
 		return nil, err
 	}
-	verdicts, err := wire.VerdictsToProto(req.Verdicts, req.Catalog.lookup)
+	ticket := Ticket{ID: req.Request.ID, Attempt: req.Attempt}
+	c.expect(req.Admit, ticket, req.Revoke)
+	resp, err := c.decide(ctx, out)
 	if err != nil {
+		c.answered(req.Admit, ticket, nil, err)
 		return nil, err
 	}
-	resp, err := c.rpc.Decide(ctx, &policypb.DecideRequest{
-		Trace: traceContext(ctx), Request: wire.RequestToProto(req.Request),
-		Catalog: req.Catalog.Name, Candidates: refs, Verdicts: verdicts,
-		Select: req.Select, Admit: req.Admit, Attempt: uint32(req.Attempt), NoWait: req.NoWait,
-		AdmitTrace: traceContext(trace.ContextWithSpanContext(ctx, req.AdmitSpan)),
-	})
-	if err != nil {
-		return nil, err
+	defer resp.ReturnToVTPool()
+	d := decisionFromProto(resp, req.Catalog)
+	c.answered(req.Admit, ticket, d.Admission, nil)
+	return d, nil
+}
+
+// decide makes the call, and puts out back into its pool.
+func (c *Client) decide(ctx context.Context, out *policypb.DecideRequest) (*policypb.DecideResponse, error) {
+	if c.session == nil {
+		defer out.ReturnToVTPool()
+		return c.rpc.Decide(ctx, out)
 	}
+	a, err := c.session.call(ctx, &policypb.SessionCall{Decide: out}) // which gives out back once it is sent
+	if err == nil && a.GetDecide() == nil {
+		err = errOtherAnswer
+	}
+	return a.GetDecide(), err
+}
+
+// errOtherAnswer is the error of a call that got the answer to another one.
+var errOtherAnswer = status.Error(codes.Internal, "the plugin answered to another question")
+
+func (r *DecideRequest) toProto(ctx context.Context, out *policypb.DecideRequest) error {
+	refs, err := r.Catalog.refs(out.Candidates[:0], r.Candidates)
+	if err != nil {
+		return err
+	}
+	verdicts, err := wire.VerdictsToProto(r.Verdicts, r.Catalog.lookup)
+	if err != nil {
+		return err
+	}
+	out.Trace, out.Request, out.Catalog, out.Candidates = traceContext(ctx), wire.RequestToProto(r.Request), r.Catalog.Name, refs
+	out.Verdicts, out.Select, out.Admit = verdicts, append(out.Select[:0], r.Select...), r.Admit
+	out.Attempt, out.NoWait = uint32(r.Attempt), r.NoWait
+	out.AdmitTrace = traceContext(trace.ContextWithSpanContext(ctx, r.AdmitSpan))
+	return nil
+}
+
+func decisionFromProto(resp *policypb.DecideResponse, catalog *Catalog) *Decision {
 	d := &Decision{}
 	for _, s := range resp.GetSelections() {
 		result := SelectionResult{Duration: s.GetDuration().AsDuration()}
 		if s.GetError() != "" {
 			result.Err = errors.New(s.GetError())
-		} else if result.Verdicts, result.Err = wire.VerdictsFromProto(s.GetVerdicts(), req.Catalog.Candidates); result.Err != nil {
+		} else if result.Verdicts, result.Err = wire.VerdictsFromProto(s.GetVerdicts(), catalog.Candidates); result.Err != nil {
 			result.Verdicts = nil
 		}
 		d.Selections = append(d.Selections, result)
 	}
 	if a := resp.GetAdmission(); a != nil {
-		d.Admission = admissionFromProto(a, req.Catalog, resp.GetTrace())
+		d.Admission = admissionFromProto(a, catalog, resp.GetTrace())
 	}
-	return d, nil
+	return d
 }
 
 // An AdmitRequest asks for an admission, or collects one that waits.
@@ -124,10 +161,11 @@ type AdmitRequest struct {
 	// Instance is the admission instance.
 	Instance string
 
-	// Request, Attempt and NoWait are as in [policy.AdmitRequest].
+	// Request, Attempt, NoWait and Revoke are as in [policy.AdmitRequest].
 	Request *policy.Request
 	Attempt int
 	NoWait  bool
+	Revoke  func(policy.Reason)
 
 	// Catalog holds all Candidates, best first.
 	Catalog    *Catalog
@@ -141,19 +179,86 @@ type AdmitRequest struct {
 // position other than SeenPosition; it is then to be called again. The end of
 // ctx does not end the wait in the plugin; [Client.Cancel] does.
 func (c *Client) Admit(ctx context.Context, req *AdmitRequest) (*Admission, error) {
-	refs, err := req.Catalog.refs(req.Candidates)
+	out, err := req.toProto(ctx)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.rpc.Admit(ctx, &policypb.AdmitRequest{
-		Trace: traceContext(ctx), Instance: req.Instance, Request: wire.RequestToProto(req.Request),
-		Attempt: uint32(req.Attempt), Catalog: req.Catalog.Name, Candidates: refs, NoWait: req.NoWait,
-		SeenPosition: int64(req.SeenPosition),
-	})
+	resp, err := c.rpc.Admit(ctx, out)
 	if err != nil {
 		return nil, err
 	}
 	return admissionFromProto(resp.GetAdmission(), req.Catalog, resp.GetTrace()), nil
+}
+
+// Wait blocks until the admission is settled. Whatever the plugin says while
+// the request waits is told to waiting. The end of ctx does not end the wait in
+// the plugin; [Client.Cancel] does.
+func (c *Client) Wait(ctx context.Context, req *AdmitRequest, waiting func(*Admission)) (*Admission, error) {
+	if c.session != nil {
+		return c.waitOnSession(ctx, req, waiting)
+	}
+	seen := *req
+	for {
+		a, err := c.Admit(ctx, &seen)
+		if err != nil || !a.Waiting {
+			return a, err
+		}
+		if a.Position == seen.SeenPosition {
+			pause(ctx) // the plugin should not have answered
+			continue
+		}
+		seen.SeenPosition = a.Position
+		waiting(a)
+	}
+}
+
+// pause keeps a plugin that answers without news from being asked incessantly.
+func pause(ctx context.Context) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+	case <-ctx.Done():
+	}
+}
+
+func (c *Client) waitOnSession(ctx context.Context, req *AdmitRequest, waiting func(*Admission)) (a *Admission, err error) {
+	ticket := Ticket{ID: req.Request.ID, Attempt: req.Attempt}
+	c.expect(req.Instance, ticket, req.Revoke)
+	defer func() { c.answered(req.Instance, ticket, a, err) }()
+	out, err := req.toProto(ctx)
+	if err != nil {
+		return nil, err
+	}
+	call := &policypb.SessionCall{Admit: out}
+	p, err := c.session.begin(call)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		answer, err := c.session.next(ctx, call.GetId(), p)
+		switch {
+		case err != nil:
+			return nil, err
+		case answer.GetAdmit() == nil:
+			return nil, errOtherAnswer
+		}
+		a = admissionFromProto(answer.GetAdmit().GetAdmission(), req.Catalog, answer.GetAdmit().GetTrace())
+		if !a.Waiting {
+			return a, nil
+		}
+		waiting(a)
+	}
+}
+
+func (r *AdmitRequest) toProto(ctx context.Context) (*policypb.AdmitRequest, error) {
+	refs, err := r.Catalog.refs(nil, r.Candidates)
+	if err != nil {
+		return nil, err
+	}
+	return &policypb.AdmitRequest{
+		Trace: traceContext(ctx), Instance: r.Instance, Request: wire.RequestToProto(r.Request),
+		Attempt: uint32(r.Attempt), Catalog: r.Catalog.Name, Candidates: refs, NoWait: r.NoWait,
+		SeenPosition: int64(r.SeenPosition),
+	}, nil
 }
 
 // A Ticket names one admission of a request.
@@ -167,48 +272,14 @@ func (t Ticket) toProto() *policypb.Ticket {
 	return &policypb.Ticket{Id: t.ID, Attempt: uint32(t.Attempt)}
 }
 
-// Cancel ends the wait of tickets that nobody waits for any more, and releases
-// those that were admitted meanwhile.
-func (c *Client) Cancel(ctx context.Context, instance string, tickets ...Ticket) error {
-	req := &policypb.CancelRequest{Instance: instance}
-	for _, t := range tickets {
-		req.Tickets = append(req.Tickets, t.toProto())
-	}
-	_, err := c.rpc.Cancel(ctx, req)
-	return err
-}
-
-// A Release ends one lease.
-type Release struct {
-	// Instance is the one that gave the lease, and Ticket names it.
-	Instance string
-	Ticket   Ticket
-
-	// Outcome tells how the request ended.
-	Outcome policy.Outcome
-
-	// Span is the span that the release belongs to, if any.
-	Span trace.SpanContext
-}
-
-// Release ends leases. It may be called again for the same ones.
-func (c *Client) Release(ctx context.Context, releases []Release) error {
-	req := &policypb.ReleaseRequest{}
-	for _, r := range releases {
-		req.Releases = append(req.Releases, &policypb.LeaseRelease{
-			Instance: r.Instance, Ticket: r.Ticket.toProto(), Outcome: wire.OutcomeToProto(r.Outcome),
-			Trace: traceContext(trace.ContextWithSpanContext(ctx, r.Span)),
-		})
-	}
-	_, err := c.rpc.Release(ctx, req)
-	return err
-}
-
 // A Held ticket is one that runs or waits.
 type Held struct {
 	// Request and Attempt are those of the admission.
 	Request *policy.Request
 	Attempt int
+
+	// Revoke is as in [policy.Held], for requests that run.
+	Revoke func(policy.Reason)
 
 	// Catalog holds Candidates: the one that serves a running request, or
 	// those that may serve a waiting one.
@@ -226,6 +297,9 @@ func (c *Client) Restore(ctx context.Context, instance string, running, waiting 
 	if req.Waiting, err = heldToProto(waiting); err != nil {
 		return err
 	}
+	for _, h := range running {
+		c.expect(instance, Ticket{ID: h.Request.ID, Attempt: h.Attempt}, h.Revoke)
+	}
 	_, err = c.rpc.Restore(ctx, req)
 	return err
 }
@@ -233,7 +307,7 @@ func (c *Client) Restore(ctx context.Context, instance string, running, waiting 
 func heldToProto(held []Held) ([]*policypb.RestoredTicket, error) {
 	out := make([]*policypb.RestoredTicket, len(held))
 	for i, h := range held {
-		refs, err := h.Catalog.refs(h.Candidates)
+		refs, err := h.Catalog.refs(nil, h.Candidates)
 		if err != nil {
 			return nil, err
 		}

@@ -107,29 +107,24 @@ func (r remoteAdmitter) Admit(ctx context.Context, req *policy.AdmitRequest) (po
 		return nil, err
 	}
 	call := &AdmitRequest{
-		Instance: r.instance, Request: req.Request, Attempt: req.Attempt, NoWait: req.NoWait,
+		Instance: r.instance, Request: req.Request, Attempt: req.Attempt, NoWait: req.NoWait, Revoke: req.Revoke,
 		Catalog: catalog, Candidates: req.Candidates,
 	}
 	ticket := Ticket{ID: req.Request.ID, Attempt: req.Attempt}
-	for {
-		a, err := r.client.Admit(ctx, call)
-		if err != nil {
-			return nil, r.abandon(ctx, ticket, err)
+	a, err := r.client.Wait(ctx, call, func(a *Admission) {
+		if req.Waiting != nil {
+			req.Waiting(a.Position)
 		}
-		switch {
-		case a.Waiting:
-			call.SeenPosition = a.Position
-			if req.Waiting != nil {
-				req.Waiting(a.Position)
-			}
-		case a.Rejection != nil:
-			return nil, a.Rejection
-		case a.Err != nil:
-			return nil, a.Err
-		default:
-			return r.lease(ticket, req.Candidates, a.Candidate)
-		}
+	})
+	switch {
+	case err != nil:
+		return nil, r.abandon(ctx, ticket, err)
+	case a.Rejection != nil:
+		return nil, a.Rejection
+	case a.Err != nil:
+		return nil, a.Err
 	}
+	return r.lease(ticket, req.Candidates, a.Candidate)
 }
 
 // abandon ends the wait of a call that failed, and returns why it did.
@@ -166,7 +161,7 @@ func (r remoteRestorer) Restore(ctx context.Context, running []policy.Held, wait
 		if err != nil {
 			return nil, err
 		}
-		held[i] = Held{Request: h.Request, Attempt: h.Attempt, Catalog: catalog, Candidates: []policy.Candidate{h.Candidate}}
+		held[i] = Held{Request: h.Request, Attempt: h.Attempt, Revoke: h.Revoke, Catalog: catalog, Candidates: []policy.Candidate{h.Candidate}}
 	}
 	queue := make([]Held, len(waiting))
 	for i, w := range waiting {
@@ -195,7 +190,7 @@ type remoteObserver struct{ *remote }
 func (r remoteObserver) Observe(ctx context.Context, res policy.AttemptResult) {
 	catalog, err := r.catalog(ctx, []policy.Candidate{res.Candidate})
 	if err == nil {
-		err = r.client.Observe(ctx, []string{r.instance}, []Observation{{Catalog: catalog, Result: res}})
+		err = r.client.Observe(ctx, []Observation{{Instances: []string{r.instance}, Catalog: catalog, Result: res}})
 	}
 	_ = err // an observation that is lost is a lesson that comes later
 }

@@ -14,8 +14,9 @@ import (
 )
 
 // TestDefinition checks a policy and its configuration. For each of configs,
-// which are JSON objects, it runs the suites of all that an instance offers,
-// once in the process of the test and once behind a gRPC connection. Without
+// which are JSON objects, it runs the suites of all that an instance offers:
+// in the process of the test, and behind a gRPC connection with and without a
+// session. Without
 // configs it tests the defaults. [TestScopes] is not among the suites, because
 // not every admitter enforces scopes.
 //
@@ -30,7 +31,7 @@ func TestDefinition(t *testing.T, define func() sdk.Definition, configs ...strin
 		t.Run(fmt.Sprintf("config %d", i+1), func(t *testing.T) {
 			t.Logf("policy %s with config %s", define().Name(), config)
 			testConfig(t, define, config)
-			for name, build := range map[string]builder{"in process": Build, "connected": Dial} {
+			for name, build := range map[string]builder{"in process": Build, "session": Dial, "unary": DialUnary} {
 				t.Run(name, func(t *testing.T) {
 					testPolicies(t, func(t *testing.T) sdk.Policies { return build(t, define(), config) })
 				})
@@ -39,7 +40,7 @@ func TestDefinition(t *testing.T, define func() sdk.Definition, configs ...strin
 	}
 }
 
-// A builder is [Build] or [Dial].
+// A builder is [Build], [Dial] or [DialUnary].
 type builder func(t testing.TB, definition sdk.Definition, config string) sdk.Policies
 
 // testPolicies runs the suites of what build offers.

@@ -34,16 +34,34 @@ func Build(t testing.TB, definition sdk.Definition, config string) sdk.Policies 
 }
 
 // Dial is like [Build], but the returned policies call the instance over a gRPC
-// connection, as Usher does.
+// connection with a session, as Usher does.
 func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 	t.Helper()
 	return configure(t, Connect(t, definition), "instance", definition, config)
 }
 
+// DialUnary is like [Dial] without a session, as Usher does with a plugin that
+// serves none.
+func DialUnary(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
+	t.Helper()
+	return configure(t, ConnectUnary(t, definition), "instance", definition, config)
+}
+
 // Connect serves definitions in the process of the test, and returns the
 // host's half of a connection to them. It is for tests of what only a host can
-// see, such as calls that are made twice. The connection ends with the test.
+// see, such as calls that are made twice. The connection, which has a session,
+// ends with the test.
 func Connect(t testing.TB, definitions ...sdk.Definition) *host.Client {
+	t.Helper()
+	client := ConnectUnary(t, definitions...)
+	if err := client.OpenSession(); err != nil {
+		t.Fatalf("open session: %v", err)
+	}
+	return client
+}
+
+// ConnectUnary is like [Connect] without a session.
+func ConnectUnary(t testing.TB, definitions ...sdk.Definition) *host.Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	conn := dial(t, serve(t, sdk.NewServerPlugin(ctx, "policytest", definitions...)))

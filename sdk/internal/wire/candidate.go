@@ -57,19 +57,37 @@ func CandidateFromProto(c *policypb.Candidate) policy.Candidate {
 // RefToProto translates the changing part of c, which has the given index in
 // its catalog.
 func RefToProto(index int, c policy.Candidate) *policypb.CandidateRef {
-	ref := &policypb.CandidateRef{
-		Index:     uint32(index),
-		InFlight:  int64(c.Load.InFlight),
-		LatencyUs: c.Load.Latency.Microseconds(),
-		Failures:  c.Load.Failures,
+	ref := &policypb.CandidateRef{}
+	setRef(ref, index, &c)
+	return ref
+}
+
+// NextRef returns refs with the changing part of c, which has the given index
+// in its catalog. It uses what lies behind the end of refs again.
+func NextRef(refs []*policypb.CandidateRef, index int, c *policy.Candidate) []*policypb.CandidateRef {
+	n := len(refs)
+	if n < cap(refs) && refs[:n+1][n] != nil {
+		refs = refs[:n+1]
+	} else {
+		refs = append(refs, &policypb.CandidateRef{})
 	}
-	for i, s := range c.Scopes {
+	setRef(refs[n], index, c)
+	return refs
+}
+
+// setRef writes the changing part of c into a ref that is empty.
+func setRef(ref *policypb.CandidateRef, index int, c *policy.Candidate) {
+	ref.Index = uint32(index)
+	ref.InFlight = int64(c.Load.InFlight)
+	ref.LatencyUs = c.Load.Latency.Microseconds()
+	ref.Failures = c.Load.Failures
+	for i := range c.Scopes {
+		s := &c.Scopes[i]
 		ref.Used = setAt(ref.Used, i, s.Used)
 		if !s.Resets.IsZero() {
 			ref.ResetsNs = setAt(ref.ResetsNs, i, s.Resets.UnixNano())
 		}
 	}
-	return ref
 }
 
 // setAt sets the element i of list, of which what is missing is 0.

@@ -71,12 +71,17 @@ func RejectionToProto(r *policy.Rejection) *policypb.Rejected {
 	return &policypb.Rejected{Reason: Text(string(r.Reason)), RetryAfter: durationpb.New(r.RetryAfter)}
 }
 
-// RejectionFromProto translates r. A reason outside of the closed set becomes
-// [policy.ReasonPolicy], since it is a rejection for whatever reason.
+// RejectionFromProto translates r.
 func RejectionFromProto(r *policypb.Rejected) *policy.Rejection {
-	reason := policy.Reason(r.GetReason())
-	if !reason.Valid() {
-		reason = policy.ReasonPolicy
+	return &policy.Rejection{Reason: ReasonFromProto(r.GetReason()), RetryAfter: max(r.GetRetryAfter().AsDuration(), 0)}
+}
+
+// ReasonFromProto translates why something was refused. A reason outside of the
+// closed set becomes [policy.ReasonPolicy], since it is a refusal for whatever
+// reason.
+func ReasonFromProto(s string) policy.Reason {
+	if reason := policy.Reason(s); reason.Valid() {
+		return reason
 	}
-	return &policy.Rejection{Reason: reason, RetryAfter: max(r.GetRetryAfter().AsDuration(), 0)}
+	return policy.ReasonPolicy
 }

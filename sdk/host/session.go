@@ -1,0 +1,249 @@
+package host
+
+import (
+	"context"
+	"iter"
+	"sync"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+	"github.com/usherproxy/usher/sdk/internal/wire"
+)
+
+// CapabilitySession is the one of [Info.Capabilities] that says that the plugin
+// serves sessions.
+const CapabilitySession = wire.CapabilitySession
+
+// A session carries calls on one stream. One goroutine reads and one writes.
+type session struct {
+	stream policypb.PolicyService_SessionClient
+	out    *wire.Outbox[*policypb.SessionCall]
+	ended  chan struct{} // closed when the stream has ended
+
+	mu    sync.Mutex // guards what follows
+	last  uint64     // id
+	calls map[uint64]*pending
+	err   error // why the stream has ended
+}
+
+// pending is a call that waits for answers. Of those that come in a row, only
+// the last one counts.
+type pending struct {
+	news   chan struct{} // has room for one
+	answer *policypb.SessionAnswer
+}
+
+// pendings are used again and again: their channels are what a call costs.
+var pendings = sync.Pool{New: func() any { return &pending{news: make(chan struct{}, 1)} }}
+
+// OpenSession opens a session, which from then on carries Decide, Wait, Report
+// and Ping, and over which leases are revoked. It lasts as long as the
+// connection does, and Ended tells its end; it is opened once, before any other
+// call but Info.
+func (c *Client) OpenSession() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	stream, err := c.rpc.Session(ctx)
+	if err != nil {
+		cancel()
+		return err
+	}
+	s := &session{
+		stream: stream, out: wire.NewOutbox[*policypb.SessionCall](),
+		ended: make(chan struct{}), calls: make(map[uint64]*pending),
+	}
+	go s.write(ctx)
+	go func() {
+		defer cancel() // ends write
+		s.read(c.revoked)
+	}()
+	c.session = s
+	return nil
+}
+
+// Ended is closed when the session has ended: the process is gone, or must not
+// be trusted any more. It is nil without a session.
+func (c *Client) Ended() <-chan struct{} {
+	if c.session == nil {
+		return nil
+	}
+	return c.session.ended
+}
+
+// Ping asks whether the process lives.
+func (c *Client) Ping(ctx context.Context) error {
+	if c.session == nil {
+		_, err := c.rpc.GetInfo(ctx, &policypb.GetInfoRequest{})
+		return err
+	}
+	_, err := c.session.call(ctx, &policypb.SessionCall{Ping: &policypb.Ping{}})
+	return err
+}
+
+// call makes a call of one answer.
+func (s *session) call(ctx context.Context, c *policypb.SessionCall) (*policypb.SessionAnswer, error) {
+	p, err := s.begin(c)
+	if err != nil {
+		return nil, err
+	}
+	return s.next(ctx, c.GetId(), p)
+}
+
+// begin sends a call.
+func (s *session) begin(c *policypb.SessionCall) (*pending, error) {
+	p := pendings.Get().(*pending)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.last++
+	c.Id = s.last
+	s.calls[c.Id] = p
+	s.out.Put(c)
+	return p, nil
+}
+
+// next waits for the next answer to a call. With an error or the last answer
+// the call has ended, and p must not be used any more.
+func (s *session) next(ctx context.Context, id uint64, p *pending) (*policypb.SessionAnswer, error) {
+	for {
+		select {
+		case <-p.news:
+		case <-s.ended:
+			select {
+			case <-p.news: // it came before the end
+			default:
+				return nil, s.err
+			}
+		case <-ctx.Done():
+			s.abandon(id)
+			return nil, status.FromContextError(ctx.Err()).Err()
+		}
+		s.mu.Lock()
+		a := p.answer
+		p.answer = nil
+		s.mu.Unlock()
+		if a == nil {
+			continue // it was taken together with the one before
+		}
+		if isLast(a) {
+			select {
+			case <-p.news: // of the answer that was just taken
+			default:
+			}
+			pendings.Put(p)
+		}
+		if f := a.GetFailed(); f != nil {
+			return nil, status.Error(codes.Code(f.GetCode()), f.GetMessage())
+		}
+		return a, nil
+	}
+}
+
+// isLast reports whether no other answer follows a.
+func isLast(a *policypb.SessionAnswer) bool { return a.GetAdmit().GetAdmission().GetWaiting() == nil }
+
+// abandon forgets a call. The plugin hears of it before anything that is sent
+// afterwards, such as a Cancel.
+func (s *session) abandon(id uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.calls[id]; ok {
+		delete(s.calls, id)
+		s.out.Put(&policypb.SessionCall{Abandon: &policypb.Abandon{Id: id}})
+	}
+}
+
+// read takes answers until the stream ends. It does not wait for those who get
+// them.
+func (s *session) read(revoked func(string, Ticket, policy.Reason)) {
+	for {
+		frame, err := s.stream.Recv()
+		if err != nil {
+			s.end(err)
+			return
+		}
+		for _, a := range frame.GetAnswers() {
+			if r := a.GetRevoked(); r != nil {
+				t := Ticket{ID: r.GetTicket().GetId(), Attempt: int(r.GetTicket().GetAttempt())}
+				revoked(r.GetInstance(), t, wire.ReasonFromProto(r.GetReason()))
+				continue
+			}
+			s.take(a)
+		}
+	}
+}
+
+// take hands an answer to its call, if that is known.
+func (s *session) take(a *policypb.SessionAnswer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.calls[a.GetId()]
+	if p == nil {
+		return
+	}
+	if isLast(a) {
+		delete(s.calls, a.GetId())
+	}
+	p.answer = a
+	select {
+	case p.news <- struct{}{}:
+	default: // it has not taken the one before, and will see this one
+	}
+}
+
+// end lets all calls fail. To their callers the process is gone.
+func (s *session) end(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.err = status.Errorf(codes.Unavailable, "the session has ended: %v", err)
+	s.calls = nil
+	s.out.Close()
+	close(s.ended)
+}
+
+// write sends calls until ctx ends.
+func (s *session) write(ctx context.Context) {
+	frame := &policypb.SessionRequest{}
+	for {
+		calls := s.out.Take(ctx)
+		if calls == nil {
+			return
+		}
+		for part := range batches(calls) {
+			frame.Calls = part
+			if err := s.stream.SendMsg(frame); err != nil {
+				return // the reader sees why
+			}
+		}
+		for _, c := range calls {
+			c.Decide.ReturnToVTPool()
+			c.Decide = nil
+		}
+	}
+}
+
+// batches returns calls in parts that fit into one message each. A call with a
+// body stands alone: it may be large.
+func batches(calls []*policypb.SessionCall) iter.Seq[[]*policypb.SessionCall] {
+	return func(yield func([]*policypb.SessionCall) bool) {
+		for len(calls) > 0 {
+			n := 0
+			for n < len(calls) && n < wire.MaxBatch && !hasBody(calls[n]) {
+				n++
+			}
+			n = max(n, 1)
+			if !yield(calls[:n]) {
+				return
+			}
+			calls = calls[n:]
+		}
+	}
+}
+
+func hasBody(c *policypb.SessionCall) bool {
+	return len(c.GetDecide().GetRequest().GetBody()) > 0 || len(c.GetAdmit().GetRequest().GetBody()) > 0
+}
