@@ -72,7 +72,7 @@ func TestSelectionPoliciesFormAChain(t *testing.T) {
 	st := serve(t, setup{
 		global: plugins(t, "", "picky", "backwards"),
 		usher: up.providerOf(key(1)+key(2)+key(3)) + model(up) +
-			"select picky\nselect keys {\norder fixed\n}\nselect backwards\n",
+			"select picky\nselect keys {\norder priority\n}\nselect backwards\n",
 	})
 	r := st.ask(chatBody, http.StatusOK)
 	var got []string

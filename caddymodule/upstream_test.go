@@ -92,7 +92,7 @@ func key(n int, more ...string) string {
 }
 
 // inOrder lets keys be tried in the order of the configuration.
-const inOrder = "select keys {\norder fixed\n}\n"
+const inOrder = "select keys {\norder priority\n}\n"
 
 // model lets the upstreams serve the model m.
 func model(ups ...*upstream) string {

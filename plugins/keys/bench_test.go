@@ -48,7 +48,7 @@ func benchmarkSite(b *testing.B, n int) (policy.Selector, []policy.Candidate) {
 	b.Helper()
 	plugin := keys.New()
 	plugin.Logger = slog.New(slog.DiscardHandler)
-	p, err := plugin.Definition().Build(b.Context(), []byte(`{"breaker": {"open": "1h", "open_max": "1h"}, "cooldown": "1h", "cooldown_max": "1h"}`))
+	p, err := plugin.Definition().Build(b.Context(), []byte(`{"breaker": {"open": "1h", "open_max": "1h"}, "cooldown": "1h"}`))
 	if err != nil {
 		b.Fatal(err)
 	}

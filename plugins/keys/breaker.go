@@ -7,26 +7,37 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// A Breaker is the part of a breaker that verdicts depend on. Its zero value
+// A Breaker says whether a subject is left alone after failures. Its zero value
 // is closed.
 //
 // An open breaker blocks until an instant, and is half-open from then on: it
 // lets one probe pass at a time.
 type Breaker struct {
-	// Open is set from the failures that opened the breaker to the success
-	// that closes it.
+	// Open is set from the failures that opened the breaker to the probe that
+	// closes it.
 	Open bool
 
 	// Until is when the first probe may pass.
 	Until time.Time
 
-	// Probe is the ID of the request that probes, up to ProbeUntil.
+	// Probe is the ID of the request that probes, up to ProbeUntil. Probing is
+	// set from when the probe was given away, which was at ProbedAt, until it
+	// comes back, which is ProbedAt then.
+	Probing    bool
 	Probe      string
 	ProbeUntil time.Time
+	ProbedAt   time.Time
 
 	// Failures is how many failures opened the breaker and keep it open, and
 	// Limit how many open one.
 	Failures, Limit int
+
+	// MovedAt is when it last opened or closed. What began before is a
+	// straggler.
+	MovedAt time.Time
+
+	// Interval is how long the current opening lasts, before jitter.
+	Interval time.Duration
 }
 
 // Details of the reasons that come from a breaker.
@@ -42,25 +53,15 @@ func (b *Breaker) blocks(now time.Time, request string, reason policy.Reason, de
 	switch {
 	case now.Before(b.Until):
 		return policy.Why{Reason: reason, Detail: detail, Until: b.Until}
-	case now.Before(b.ProbeUntil) && b.Probe != request:
+	case b.Probing && now.Before(b.ProbeUntil) && b.Probe != request:
 		return policy.Why{Reason: reason, Detail: detailProbe, Until: b.ProbeUntil}
 	}
 	return policy.Why{}
 }
 
-// breaker is a Breaker with the memory that moves it.
+// A breaker is a Breaker with the memory that moves it.
 type breaker struct {
 	Breaker
-
-	// moved is when it last opened or closed. What began before is a
-	// straggler.
-	moved time.Time
-
-	// interval is how long the current opening lasts, before jitter.
-	interval time.Duration
-
-	// probed is when the probe was given away.
-	probed time.Time
 
 	// recent are the ends of the failures in a row, in order, while closed.
 	recent []time.Time
@@ -91,15 +92,12 @@ type ending struct {
 
 // take gives the probe to a request.
 func (b *breaker) take(now time.Time, request string, c BreakerConfig) {
-	b.Probe, b.probed, b.ProbeUntil = request, now, now.Add(time.Duration(c.ProbeTimeout))
+	b.Probing, b.Probe, b.ProbedAt, b.ProbeUntil = true, request, now, now.Add(time.Duration(c.ProbeTimeout))
 }
 
-// held reports whether a probe was given away and has not come back.
-func (b *breaker) held() bool { return !b.probed.IsZero() }
-
 // giveBack ends the probe without a result.
-func (b *breaker) giveBack() {
-	b.Probe, b.probed, b.ProbeUntil = "", time.Time{}, time.Time{}
+func (b *breaker) giveBack(now time.Time) {
+	b.Probing, b.Probe, b.ProbedAt, b.ProbeUntil = false, "", now, time.Time{}
 }
 
 // end moves the breaker by the end of an attempt, and reports whether that
@@ -117,24 +115,23 @@ func (b *breaker) end(e ending, c BreakerConfig) (moved bool) {
 	return false
 }
 
+// endWhileOpen moves the breaker if the attempt was the probe.
 func (b *breaker) endWhileOpen(e ending, c BreakerConfig) bool {
-	if e.outcome == success {
-		if e.began.Before(b.moved) {
-			return false
-		}
-		*b = breaker{moved: e.ended}
+	if !b.Probing || b.Probe != e.request || e.began.Before(b.ProbedAt) {
+		return false
+	}
+	switch e.outcome {
+	case success:
+		*b = breaker{Breaker: Breaker{MovedAt: e.ended}}
+		return true
+	case failure:
+		b.giveBack(e.ended)
+		b.Failures++
+		b.openUntil(e, min(2*b.Interval, time.Duration(c.OpenMax)))
 		return true
 	}
-	if !b.held() || b.Probe != e.request || e.began.Before(b.probed) {
-		return false
-	}
-	b.giveBack()
-	if e.outcome == neutral {
-		return false
-	}
-	b.Failures++
-	b.openUntil(e, min(2*b.interval, time.Duration(c.OpenMax)))
-	return true
+	b.giveBack(e.ended)
+	return false
 }
 
 func (b *breaker) succeed(at time.Time) {
@@ -145,7 +142,7 @@ func (b *breaker) succeed(at time.Time) {
 }
 
 func (b *breaker) fail(e ending, c BreakerConfig) bool {
-	if c.Failures == 0 || e.began.Before(b.moved) || !e.ended.After(b.success) {
+	if c.Failures == 0 || e.began.Before(b.MovedAt) || !e.ended.After(b.success) {
 		return false
 	}
 	at, _ := slices.BinarySearchFunc(b.recent, e.ended, time.Time.Compare)
@@ -162,6 +159,6 @@ func (b *breaker) fail(e ending, c BreakerConfig) bool {
 
 // openUntil opens the breaker for an interval from the end of the attempt on.
 func (b *breaker) openUntil(e ending, interval time.Duration) {
-	b.moved, b.interval = e.ended, interval
+	b.MovedAt, b.Interval = e.ended, interval
 	b.Until = e.ended.Add(jitter(interval, e.request))
 }

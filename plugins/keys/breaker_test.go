@@ -9,7 +9,7 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-const fixed = `{"order": "fixed"}`
+const fixed = `{"order": "priority"}`
 
 // statusOf returns what the site says of one candidate.
 func (s *site) statusOf(id, request string) string {
@@ -123,7 +123,7 @@ func TestBreakerIsPerKeyAndFormat(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, fixed, "p/k1/m1", "p/k1/m2", "p/k2/m1", "q/k1/m1")
 	s.openAndWait("p/k1/m1")
-	s.wait(-10 * time.Second)
+	s.wait(-time.Minute)
 	for _, v := range s.ask(policy.Request{ID: "x"}) {
 		if open := v.Status == policy.Skipped; open != strings.HasPrefix(v.Candidate, "p/k1/") {
 			t.Errorf("%s is %s", v.Candidate, v.Status)
@@ -140,12 +140,12 @@ func TestBreakerCanBeTurnedOff(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, `{"breaker": {"failures": 0}}`, "k1")
 	s.openAndWait("k1")
-	s.wait(-10 * time.Second)
+	s.wait(-time.Minute)
 	s.expect("k1 eligible")
 
 	s.configure(`{}`)
 	s.openAndWait("k1")
-	s.wait(-10 * time.Second)
+	s.wait(-time.Minute)
 	s.configure(`{"breaker": {"failures": 0}}`)
 	s.expect("k1 eligible")
 }
@@ -215,7 +215,7 @@ func TestProbe(t *testing.T) {
 			s.wait(minute)
 			s.ask(policy.Request{ID: "next"})
 			s.endFor("r", "k1", policy.OK, took(minute))
-		}, "eligible"},
+		}, "skipped circuit_open (probe) 5/5"},
 		"is asked for again by its request": {func(s *site) {
 			if got := s.statusOf("k1", "r"); got != "eligible" {
 				s.t.Errorf("for r k1 is %q", got)
@@ -331,8 +331,8 @@ func TestStateSurvivesAReload(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, fixed, "k1", "k2")
 	s.openAndWait("k1")
-	s.wait(-10 * time.Second)
-	s.configure(`{"order": "fixed", "cooldown": "1s"}`)
+	s.wait(-time.Minute)
+	s.configure(`{"order": "priority", "cooldown": "1s"}`)
 	if got := s.statusOf("k1", "x"); got != "skipped circuit_open 5/5" {
 		t.Errorf("after a reload k1 is %q", got)
 	}

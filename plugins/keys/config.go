@@ -10,13 +10,16 @@ import (
 // Config is what the operator writes in the block of the policy.
 type Config struct {
 	// Order is how candidates of equal priority are ranked. The default is
-	// weighted.
+	// affinity, health and weighted.
 	Order Order `json:"order"`
 
-	// Affinity keeps the requests of a session on one key as long as that key
-	// may serve them, in the order weighted. The default is true. Turn it off
-	// if a few long sessions make up most of the traffic.
-	Affinity bool `json:"affinity"`
+	// Plans are the values of the label "plan", the preferred first, for the
+	// order plan.
+	Plans []string `json:"plans"`
+
+	// QuotaReserve is the per cent of each quota that is kept. The default is
+	// 0. Raise it if what is left is wanted for work that does not pass here.
+	QuotaReserve float64 `json:"quota_reserve"`
 
 	// Breaker says when a failing key is left alone.
 	Breaker BreakerConfig `json:"breaker"`
@@ -25,8 +28,9 @@ type Config struct {
 	// does not say when to come back. The default is 10s.
 	Cooldown sdk.Duration `json:"cooldown"`
 
-	// CooldownMax is the longest cooldown after a rate limit. The default is
-	// 5m. Raise it if a provider bans keys that come back too early.
+	// CooldownMax is the longest cooldown after a rate limit, whatever the
+	// provider says. The default is 744h, which is the longest window of any
+	// plan. Lower it if a provider exaggerates.
 	CooldownMax sdk.Duration `json:"cooldown_max"`
 
 	// QuotaRetry is how long a key is left alone after a used-up quota that
@@ -51,11 +55,11 @@ type BreakerConfig struct {
 	// Window is the time within which they must lie. The default is 1m.
 	Window sdk.Duration `json:"window"`
 
-	// Open is how long the breaker stays open at first. The default is 10s.
+	// Open is how long the breaker stays open at first. The default is 1m.
 	Open sdk.Duration `json:"open"`
 
 	// OpenMax is how long it stays open at most: each failed probe doubles
-	// the time. The default is 5m.
+	// the time. The default is 32m.
 	OpenMax sdk.Duration `json:"open_max"`
 
 	// ProbeTimeout is when the next probe passes although the last one has
@@ -67,17 +71,16 @@ type BreakerConfig struct {
 // DefaultConfig returns the configuration of an empty block.
 func DefaultConfig() Config {
 	return Config{
-		Order:    Weighted,
-		Affinity: true,
+		Order: Order{Affinity, HealthOrder, Weighted},
 		Breaker: BreakerConfig{
 			Failures:     5,
 			Window:       sdk.Duration(time.Minute),
-			Open:         sdk.Duration(10 * time.Second),
-			OpenMax:      sdk.Duration(5 * time.Minute),
+			Open:         sdk.Duration(time.Minute),
+			OpenMax:      sdk.Duration(32 * time.Minute),
 			ProbeTimeout: sdk.Duration(30 * time.Second),
 		},
 		Cooldown:        sdk.Duration(10 * time.Second),
-		CooldownMax:     sdk.Duration(5 * time.Minute),
+		CooldownMax:     sdk.Duration(maxQuota),
 		QuotaRetry:      sdk.Duration(10 * time.Minute),
 		InvalidRetry:    sdk.Duration(time.Minute),
 		InvalidRetryMax: sdk.Duration(10 * time.Minute),
@@ -97,8 +100,12 @@ func (c Config) Validate() error {
 		positive("quota_retry", c.QuotaRetry),
 		positive("invalid_retry", c.InvalidRetry),
 	}
-	if !c.Order.Valid() {
-		errs = append(errs, sdk.OptionError("order", "is %q, want one of %v", c.Order, Orders()))
+	errs = append(errs, c.Order.validate())
+	if c.Order.has(Plan) != (len(c.Plans) > 0) {
+		errs = append(errs, sdk.OptionError("plans", "goes with order plan: one is nothing without the other"))
+	}
+	if !(c.QuotaReserve >= 0 && c.QuotaReserve < 100) {
+		errs = append(errs, sdk.OptionError("quota_reserve", "is %v, want 0 to less than 100 per cent", c.QuotaReserve))
 	}
 	if c.Breaker.Failures < 0 || c.Breaker.Failures > maxFailures {
 		errs = append(errs, sdk.OptionError("breaker.failures", "is %d, want 0 to %d", c.Breaker.Failures, maxFailures))

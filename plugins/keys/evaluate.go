@@ -7,150 +7,239 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// Facts are all that is known when one candidate is judged for one request.
-// Nil breakers are closed.
-type Facts struct {
-	// Request and Candidate are what the host says.
-	Request   *policy.Request
-	Candidate *policy.Candidate
-
-	// Quota is when the used-up quota of the key resets.
-	Quota time.Time
-
-	// Credential is open if the provider refused the key, and Permission if
-	// it refused the key for this model.
-	Credential, Permission *Breaker
-
-	// Circuit is open after repeated failures of the key with this format.
-	Circuit *Breaker
-
-	// Cooldown is until when the key wants no requests for this model.
-	Cooldown time.Time
-}
-
-// Probe reports whether the request would be the one that probes the
-// candidate, provided that the candidate is eligible.
-func (f *Facts) Probe() bool {
-	return f.Credential.open() || f.Permission.open() || f.Circuit.open()
-}
-
 // Evaluate judges one candidate. The first rule that matches gives the reason.
 // It reads f only and allocates nothing.
 func Evaluate(now time.Time, f *Facts) (policy.Status, policy.Why) {
-	for _, match := range rules {
-		why := match(now, f)
-		switch {
-		case why.Reason == "":
-		case why.Reason.Capacity():
-			return policy.Busy, why
-		default:
-			return policy.Skipped, why
+	why := ofRequest(f.Request.Scopes)
+	if why.Reason == "" {
+		why = ofCandidate(now, f)
+	}
+	return statusFor(why), why
+}
+
+// statusFor returns the status that goes with a reason.
+func statusFor(why policy.Why) policy.Status {
+	switch {
+	case why.Reason == "":
+		return policy.Eligible
+	case why.Reason.Capacity():
+		return policy.Busy
+	}
+	return policy.Skipped
+}
+
+// ofRequest matches the rules about the request, which are the same for all
+// candidates.
+func ofRequest(scopes []policy.Scope) policy.Why {
+	if !anyFull(scopes) {
+		return policy.Why{}
+	}
+	for _, owner := range [...]string{"caller:", "group:"} {
+		if why := full(scopes, owner, policy.ScopeConcurrency, policy.ReasonCallerConcurrency); why.Reason != "" {
+			return why
 		}
 	}
-	return policy.Eligible, policy.Why{}
+	if why := full(scopes, "", policy.ScopeConcurrency, policy.ReasonConcurrency); why.Reason != "" {
+		return why
+	}
+	return fullRate(scopes)
+}
+
+// ofCandidate matches the rules about the candidate.
+func ofCandidate(now time.Time, f *Facts) policy.Why {
+	c := f.Candidate
+	if !c.Disabled && !tooLong(f) && !anyFull(c.Scopes) && f.quiet(now) {
+		return policy.Why{}
+	}
+	for _, match := range rules {
+		if why := match(now, f); why.Reason != "" {
+			return why
+		}
+	}
+	return policy.Why{}
 }
 
 // A rule explains what is wrong with a candidate, or returns the zero Why.
 type rule func(now time.Time, f *Facts) policy.Why
 
 var rules = [...]rule{
-	callerConcurrency,
-	fleetConcurrency,
+	providerQuota,
 	accountQuota,
 	accountInvalid,
 	providerConcurrency,
 	keyConcurrency,
 	otherConcurrency,
 	circuitOpen,
+	healthZero,
+	keyRequests,
+	keyTokens,
+	otherRate,
 	cooldown,
 	disabled,
 	contextTooSmall,
+	learnedRequests,
 }
 
-func callerConcurrency(_ time.Time, f *Facts) policy.Why {
-	if why := full(f.Request.Scopes, "caller:", policy.ReasonCallerConcurrency); why.Reason != "" {
+func anyFull(scopes []policy.Scope) bool {
+	for i := range scopes {
+		if s := &scopes[i]; s.Limit > 0 && s.Used >= s.Limit {
+			return true
+		}
+	}
+	return false
+}
+
+// full returns reason for the first scope of the given kind, and of the given
+// kind of owner, that has no place left.
+func full(scopes []policy.Scope, owner string, kind policy.ScopeKind, reason policy.Reason) policy.Why {
+	for i := range scopes {
+		s := &scopes[i]
+		if s.Kind == kind && s.Limit > 0 && s.Used >= s.Limit && strings.HasPrefix(s.ID, owner) {
+			return policy.Why{Reason: reason, Observed: float64(s.Used), Limit: float64(s.Limit), Until: s.Resets}
+		}
+	}
+	return policy.Why{}
+}
+
+func fullRate(scopes []policy.Scope) policy.Why {
+	if why := full(scopes, "", policy.ScopeRequests, policy.ReasonRate); why.Reason != "" {
 		return why
 	}
-	return full(f.Request.Scopes, "group:", policy.ReasonCallerConcurrency)
-}
-
-func fleetConcurrency(_ time.Time, f *Facts) policy.Why {
-	return full(f.Request.Scopes, "", policy.ReasonConcurrency)
+	return full(scopes, "", policy.ScopeTokens, policy.ReasonRate)
 }
 
 func providerConcurrency(_ time.Time, f *Facts) policy.Why {
-	return full(f.Candidate.Scopes, "provider:", policy.ReasonProviderConcurrency)
+	return full(f.Candidate.Scopes, "provider:", policy.ScopeConcurrency, policy.ReasonProviderConcurrency)
 }
 
 func keyConcurrency(_ time.Time, f *Facts) policy.Why {
-	return full(f.Candidate.Scopes, "key:", policy.ReasonKeyConcurrency)
+	return full(f.Candidate.Scopes, "key:", policy.ScopeConcurrency, policy.ReasonKeyConcurrency)
 }
 
 func otherConcurrency(_ time.Time, f *Facts) policy.Why {
-	return full(f.Candidate.Scopes, "", policy.ReasonConcurrency)
+	return full(f.Candidate.Scopes, "", policy.ScopeConcurrency, policy.ReasonConcurrency)
 }
 
-// full returns reason for the first concurrency scope of the given kind of
-// owner that has no place left.
-func full(scopes []policy.Scope, owner string, reason policy.Reason) policy.Why {
-	for i := range scopes {
-		s := &scopes[i]
-		if s.Kind == policy.ScopeConcurrency && s.Limit > 0 && s.Used >= s.Limit && strings.HasPrefix(s.ID, owner) {
-			return policy.Why{Reason: reason, Observed: float64(s.Used), Limit: float64(s.Limit)}
-		}
+func keyRequests(_ time.Time, f *Facts) policy.Why {
+	return full(f.Candidate.Scopes, "key:", policy.ScopeRequests, policy.ReasonKeyRequests)
+}
+
+func keyTokens(_ time.Time, f *Facts) policy.Why {
+	return full(f.Candidate.Scopes, "key:", policy.ScopeTokens, policy.ReasonKeyTokens)
+}
+
+func otherRate(_ time.Time, f *Facts) policy.Why { return fullRate(f.Candidate.Scopes) }
+
+func providerQuota(now time.Time, f *Facts) policy.Why {
+	if f.Provider == nil {
+		return policy.Why{}
 	}
-	return policy.Why{}
+	return spentQuota(now, f.Provider.Windows, f.QuotaReserve, policy.ReasonProviderQuota)
 }
 
 func accountQuota(now time.Time, f *Facts) policy.Why {
-	return pending(now, f.Quota, policy.ReasonAccountQuota)
-}
-
-func cooldown(now time.Time, f *Facts) policy.Why {
-	return pending(now, f.Cooldown, policy.ReasonCooldown)
-}
-
-// pending returns reason if until is ahead.
-func pending(now, until time.Time, reason policy.Reason) policy.Why {
-	if now.Before(until) {
-		return policy.Why{Reason: reason, Until: until}
+	for _, k := range [...]*Known{f.Account, f.Key, f.Model} {
+		if k == nil {
+			continue
+		}
+		if why := spentQuota(now, k.Windows, f.QuotaReserve, policy.ReasonAccountQuota); why.Reason != "" {
+			return why
+		}
+		if k.Quota.Ahead(now) {
+			return policy.Why{Reason: policy.ReasonAccountQuota, Until: k.Quota.Until}
+		}
 	}
 	return policy.Why{}
 }
 
+// spentQuota returns reason for the first quota that is used up but for the
+// reserve.
+func spentQuota(now time.Time, windows []policy.Window, reserve float64, reason policy.Reason) policy.Why {
+	for _, w := range windows {
+		if w.Kind == "" && spent(w, reserve) && ahead(now, resets(w)) {
+			limit, part := w.Limit, 1-reserve
+			if limit == 0 {
+				limit = 1
+			}
+			return policy.Why{Reason: reason, Detail: w.Name, Observed: w.Used * limit, Limit: part * limit, Until: resets(w)}
+		}
+	}
+	return policy.Why{}
+}
+
+// ahead reports whether an instant is unknown or has not come.
+func ahead(now, t time.Time) bool { return t.IsZero() || now.Before(t) }
+
+// What a refusal is about, as a detail.
+const (
+	detailAccount = string(policy.SubjectAccount)
+	detailKey     = string(policy.SubjectKey)
+	detailModel   = string(policy.SubjectModel)
+)
+
 func accountInvalid(now time.Time, f *Facts) policy.Why {
-	if f.Credential.open() {
-		if why := f.Credential.blocks(now, f.Request.ID, policy.ReasonAccountInvalid, guardKey); why.Reason != "" {
+	for _, k := range [...]*Known{f.Account, f.Key} {
+		if k != nil && k.Account.blocks(now) {
+			return badStanding(k.Account)
+		}
+	}
+	refused := [...]struct {
+		known  *Known
+		detail string
+	}{{f.Account, detailAccount}, {f.Key, detailKey}, {f.Model, detailModel}}
+	for _, r := range refused {
+		if r.known == nil || !r.known.Refused.Open {
+			continue
+		}
+		if why := r.known.Refused.blocks(now, f.Request.ID, policy.ReasonAccountInvalid, r.detail); why.Reason != "" {
 			return why
 		}
 	}
-	if f.Permission.open() {
-		return f.Permission.blocks(now, f.Request.ID, policy.ReasonAccountInvalid, guardModel)
-	}
 	return policy.Why{}
 }
 
-func circuitOpen(now time.Time, f *Facts) policy.Why {
-	if !f.Circuit.open() {
-		return policy.Why{}
-	}
-	why := f.Circuit.blocks(now, f.Request.ID, policy.ReasonCircuitOpen, "")
-	if why.Reason != "" {
-		why.Observed, why.Limit = float64(f.Circuit.Failures), float64(f.Circuit.Limit)
+func badStanding(a AccountState) policy.Why {
+	why := policy.Why{Reason: policy.ReasonOAuthInvalid, Detail: string(a.Standing), Until: a.Until}
+	if a.Standing == StandingBlocked {
+		why.Reason = policy.ReasonAccountInvalid
 	}
 	return why
 }
 
-// probeDue explains why a candidate that may be probed is left to another
-// request.
-func (f *Facts) probeDue() policy.Why {
-	if f.Credential.open() || f.Permission.open() {
-		return policy.Why{Reason: policy.ReasonAccountInvalid, Detail: detailProbeDue}
+func circuitOpen(now time.Time, f *Facts) policy.Why {
+	b := f.circuit()
+	if !b.open() {
+		return policy.Why{}
 	}
-	return policy.Why{
-		Reason: policy.ReasonCircuitOpen, Detail: detailProbeDue,
-		Observed: float64(f.Circuit.Failures), Limit: float64(f.Circuit.Limit),
+	why := b.blocks(now, f.Request.ID, policy.ReasonCircuitOpen, "")
+	if why.Reason != "" {
+		why.Observed, why.Limit = float64(b.Failures), float64(b.Limit)
 	}
+	return why
+}
+
+func healthZero(_ time.Time, f *Facts) policy.Why {
+	if f.Key != nil && f.Key.health(f.Request.Format) <= 0 {
+		return policy.Why{Reason: policy.ReasonHealthZero}
+	}
+	return policy.Why{}
+}
+
+func cooldown(now time.Time, f *Facts) policy.Why {
+	for _, k := range f.subjects() {
+		if k == nil {
+			continue
+		}
+		if k.Cooldown.Ahead(now) {
+			return policy.Why{Reason: policy.ReasonCooldown, Until: k.Cooldown.Until}
+		}
+		for _, w := range k.Windows {
+			if w.Kind != "" && spent(w, 0) && now.Before(resets(w)) {
+				return policy.Why{Reason: policy.ReasonCooldown, Detail: w.Name, Observed: w.Used * w.Limit, Limit: w.Limit, Until: resets(w)}
+			}
+		}
+	}
+	return policy.Why{}
 }
 
 func disabled(_ time.Time, f *Facts) policy.Why {
@@ -160,14 +249,62 @@ func disabled(_ time.Time, f *Facts) policy.Why {
 	return policy.Why{}
 }
 
-// contextTooSmall must stay the last rule: Select takes it back where no
-// candidate has room.
-func contextTooSmall(_ time.Time, f *Facts) policy.Why {
-	if size := f.Candidate.ContextTokens; size > 0 && f.Request.InputTokens > size {
-		return policy.Why{
-			Reason:   policy.ReasonContextTooSmall,
-			Observed: float64(f.Request.InputTokens), Limit: float64(size),
+// learnedRequests comes behind all that rests a key: admission does not know of
+// a learned limit and would not wait for it.
+func learnedRequests(now time.Time, f *Facts) policy.Why {
+	if f.Key == nil || fixedRequests(f.Candidate.Scopes) {
+		return policy.Why{}
+	}
+	limit := f.Key.Learned.At(now)
+	if limit == 0 || f.Requests < limit {
+		return policy.Why{}
+	}
+	return policy.Why{
+		Reason: policy.ReasonKeyRequests, Detail: detailLearned,
+		Observed: float64(f.Requests), Limit: float64(limit), Until: now.Add(counterStep),
+	}
+}
+
+// fixedRequests reports whether the operator limits the requests of the key.
+func fixedRequests(scopes []policy.Scope) bool {
+	for i := range scopes {
+		if scopes[i].Kind == policy.ScopeRequests && strings.HasPrefix(scopes[i].ID, "key:") {
+			return true
 		}
 	}
-	return policy.Why{}
+	return false
+}
+
+// promptTokens returns the size of the prompt that has to fit.
+func promptTokens(f *Facts) int64 {
+	if f.DoubtEstimate {
+		return f.Request.MinInputTokens
+	}
+	return max(f.Request.InputTokens, f.Request.MinInputTokens)
+}
+
+func tooLong(f *Facts) bool {
+	return f.Candidate.ContextTokens > 0 && promptTokens(f) > f.Candidate.ContextTokens
+}
+
+func contextTooSmall(_ time.Time, f *Facts) policy.Why {
+	if !tooLong(f) {
+		return policy.Why{}
+	}
+	return policy.Why{
+		Reason:   policy.ReasonContextTooSmall,
+		Observed: float64(promptTokens(f)), Limit: float64(f.Candidate.ContextTokens),
+	}
+}
+
+// probeDue explains why a candidate that may be probed is left to another
+// request.
+func (f *Facts) probeDue() policy.Why {
+	if b := f.circuit(); b.open() {
+		return policy.Why{
+			Reason: policy.ReasonCircuitOpen, Detail: detailProbeDue,
+			Observed: float64(b.Failures), Limit: float64(b.Limit),
+		}
+	}
+	return policy.Why{Reason: policy.ReasonAccountInvalid, Detail: detailProbeDue}
 }

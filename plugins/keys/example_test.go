@@ -16,7 +16,7 @@ func Example() {
 	plugin := keys.New()
 	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
 	plugin.Clock = func() time.Time { return now }
-	policies, err := plugin.Definition().Build(ctx, []byte(`{"order": "fixed"}`))
+	policies, err := plugin.Definition().Build(ctx, []byte(`{"order": "priority"}`))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -1,9 +1,26 @@
 package keys
 
-// Remembered returns how many keys a plugin remembers something of, and how
-// many probes it has not heard of.
-func Remembered(p *Plugin) (records, probing int) {
-	p.state.mu.Lock()
-	defer p.state.mu.Unlock()
-	return len(p.state.records), len(p.state.probing)
+import "github.com/usherproxy/usher/policy"
+
+// Observe adds an observation to what is known.
+func (k *Known) Observe(w policy.Window) { k.Windows, _ = withWindow(k.Windows, w) }
+
+// Summarized returns the facts as Select sees them.
+func (f Facts) Summarized() Facts {
+	for _, k := range []**Known{&f.Provider, &f.Account, &f.Key, &f.Model} {
+		if *k != nil {
+			known := **k
+			known.summarize()
+			*k = &known
+		}
+	}
+	return f
+}
+
+// Remembered returns how many subjects a plugin remembers something of, and how
+// many with probes it has not heard of.
+func Remembered(p *Plugin) (subjects, probing int) {
+	p.memory.mu.Lock()
+	defer p.memory.mu.Unlock()
+	return len(p.memory.subjects), len(p.memory.probing)
 }

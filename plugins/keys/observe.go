@@ -1,7 +1,9 @@
 package keys
 
 import (
+	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -11,38 +13,15 @@ import (
 // longest window of any plan.
 const maxQuota = 31 * 24 * time.Hour
 
-// A lesson is what the end of an attempt says to each breaker of its key.
-type lesson struct {
-	credential, permission, circuit outcome
-}
-
-func lessonOf(res *policy.AttemptResult) lesson {
-	switch d := res.Disposition; {
-	case d == policy.OK:
-		return lesson{success, success, success}
-	case d == policy.AuthFailed && res.Status == http.StatusForbidden:
-		return lesson{permission: failure}
-	case d == policy.AuthFailed:
-		return lesson{credential: failure}
-	case d.Failure():
-		return lesson{circuit: failure}
-	}
-	return lesson{}
-}
-
 // A move says that a breaker opened or closed.
 type move struct {
 	guard string // what the breaker guards
 	Breaker
 }
 
-// What a breaker guards: the key altogether, the key for one model, or the key
-// for one format.
-const (
-	guardKey     = "key"
-	guardModel   = "model"
-	guardCircuit = "circuit"
-)
+// guardCircuit is what the breakers of formats guard. The others guard a kind of
+// subject.
+const guardCircuit = "circuit"
 
 // learn takes in how an attempt ended, and returns the breakers that moved. It
 // depends on now only where the result is not dated, or is dated ahead.
@@ -50,9 +29,14 @@ func (s *state) learn(now time.Time, res *policy.AttemptResult, config *Config) 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := endingOf(now, res)
-	moves := s.moveLocked(now, e, res, config)
-	s.holdLocked(now, e.ended, res, config)
-	s.giveBackLocked(now, res.RequestID, !res.Disposition.Failover())
+	sl := s.bindLocked(now, &res.Candidate)
+	if res.Disposition != policy.Denied {
+		sl.key.requests.add(e.began)
+	}
+	moves := s.moveLocked(e, res, sl, config)
+	s.holdLocked(e.ended, res, sl, config)
+	s.observeLocked(e.ended, res, sl, config)
+	s.giveBackLocked(e.ended, res.RequestID, !res.Disposition.Failover())
 	return moves
 }
 
@@ -70,50 +54,162 @@ func endingOf(now time.Time, res *policy.AttemptResult) ending {
 }
 
 // moveLocked tells the breakers of the key.
-func (s *state) moveLocked(now time.Time, e ending, res *policy.AttemptResult, config *Config) []move {
-	l := lessonOf(res)
-	if res.Disposition == policy.UpstreamError && !s.chargeLocked(res.RequestID) {
-		l.circuit = neutral
-	}
-	a := account{res.Candidate.Provider, res.Candidate.Key}
-	r := s.records[a]
-	if l != (lesson{}) {
-		r = s.recordLocked(now, a)
-	}
-	if r == nil {
-		return nil
-	}
+func (s *state) moveLocked(e ending, res *policy.AttemptResult, sl *slot, config *Config) []move {
 	var moves []move
-	tell := func(b *breaker, o outcome, guard string, c BreakerConfig) {
+	tell := func(sub *subject, b *breaker, o outcome, f fact, guard string, c BreakerConfig) {
+		if b == nil || o == neutral && !b.Probing {
+			return
+		}
 		e.outcome = o
+		was := b.Breaker
 		if b.end(e, c) {
 			moves = append(moves, move{guard, b.Breaker})
 		}
-		r.touch(e.ended, b.Until)
+		sub.touch(e.ended)
+		if b.Breaker != was {
+			sub.publishLocked()
+			s.tellLocked(sub, f)
+		}
 	}
-	tell(&r.credential, l.credential, guardKey, config.credential())
-	if m := r.modelFor(res.Candidate.Model, l.permission == failure); m != nil {
-		tell(&m.permission, l.permission, guardModel, config.credential())
+	refused := refusedSubject(res, sl)
+	for _, sub := range sl.subjects() {
+		o := neutral
+		switch {
+		case res.Disposition == policy.OK:
+			o = success
+		case sub == refused:
+			o = failure
+		}
+		tell(sub, &sub.refused, o, factRefused, string(sub.id.Kind), config.credential())
 	}
-	if b := r.circuitFor(res.Format, l.circuit != neutral); b != nil {
-		tell(b, l.circuit, guardCircuit, config.Breaker)
+	o := circuitOutcome(res)
+	if res.Disposition == policy.UpstreamError && !s.chargeLocked(res.RequestID) {
+		o = neutral
 	}
+	b := sl.key.circuitLocked(res.Format, o != neutral)
+	tell(sl.key, b, o, circuitFact(res.Format), guardCircuit, config.Breaker)
 	return moves
 }
 
+// refusedSubject returns whom the provider refused, or nil.
+func refusedSubject(res *policy.AttemptResult, sl *slot) *subject {
+	if res.Disposition != policy.AuthFailed {
+		return nil
+	}
+	otherwise := sl.key
+	if res.Status == http.StatusForbidden {
+		otherwise = sl.model
+	}
+	return sl.about(res.About, otherwise)
+}
+
+func circuitOutcome(res *policy.AttemptResult) outcome {
+	switch {
+	case res.Disposition == policy.OK:
+		return success
+	case res.Disposition.Failure():
+		return failure
+	}
+	return neutral
+}
+
 // holdLocked keeps the instant until when the provider wants to be left alone.
-func (s *state) holdLocked(now, ended time.Time, res *policy.AttemptResult, config *Config) {
-	a := account{res.Candidate.Provider, res.Candidate.Key}
+func (s *state) holdLocked(ended time.Time, res *policy.AttemptResult, sl *slot, config *Config) {
 	switch res.Disposition {
 	case policy.QuotaExhausted:
-		r := s.recordLocked(now, a)
-		r.quota = later(r.quota, holdUntil(ended, res, time.Duration(config.QuotaRetry), maxQuota))
-		r.touch(r.quota)
+		sub := sl.about(res.About, sl.key)
+		until := holdUntil(ended, res, time.Duration(config.QuotaRetry), maxQuota)
+		s.joinLocked(sub, &sub.draft.Quota, Hold{Until: until, At: ended}, factQuota)
 	case policy.RateLimited:
-		r := s.recordLocked(now, a)
-		m := r.modelFor(res.Candidate.Model, true)
-		m.cooldown = later(m.cooldown, holdUntil(ended, res, time.Duration(config.Cooldown), time.Duration(config.CooldownMax)))
-		r.touch(m.cooldown)
+		sub := sl.about(res.About, sl.model)
+		until := holdUntil(ended, res, time.Duration(config.Cooldown), time.Duration(config.CooldownMax))
+		s.joinLocked(sub, &sub.draft.Cooldown, Hold{Until: until, At: ended}, factCooldown)
+	}
+}
+
+// joinLocked adds to a hold of the subject.
+func (s *state) joinLocked(sub *subject, hold *Hold, said Hold, f fact) {
+	joined := hold.join(said)
+	if joined == *hold {
+		return
+	}
+	*hold = joined
+	sub.publishLocked()
+	s.tellLocked(sub, f)
+}
+
+// observeLocked keeps what the provider said of its limits.
+func (s *state) observeLocked(ended time.Time, res *policy.AttemptResult, sl *slot, config *Config) {
+	told := false
+	for _, w := range res.Windows {
+		w, ok := sound(w, ended)
+		if !ok {
+			continue
+		}
+		if spent(w, 0) && w.Kind == "" && resets(w).IsZero() {
+			w.Resets = ended.Add(time.Duration(config.QuotaRetry))
+		}
+		sub := sl.about(w.About, sl.key)
+		s.windowLocked(sub, w)
+		if limit := perMinute(w); limit > 0 && sub == sl.key {
+			told = true
+			s.learnedLocked(sub, sub.draft.Learned.told(w.ObservedAt, limit))
+		}
+		told = told || spent(w, 0)
+	}
+	if res.Disposition == policy.RateLimited && !told && res.About != policy.SubjectModel {
+		requests := sl.key.requests.count(ended)
+		s.learnedLocked(sl.key, sl.key.draft.Learned.refused(ended, requests))
+	}
+}
+
+// perMinute returns how many requests a minute the window allows, or 0 if it is
+// about something else.
+func perMinute(w policy.Window) int {
+	if w.Kind != policy.ScopeRequests || w.Length != time.Minute {
+		return 0
+	}
+	return int(min(w.Limit, math.MaxInt32))
+}
+
+// windowLocked keeps one observation of a window.
+func (s *state) windowLocked(sub *subject, w policy.Window) {
+	i := slices.IndexFunc(sub.draft.Windows, func(o policy.Window) bool { return o.Name == w.Name })
+	var was policy.Window
+	if i >= 0 {
+		was = sub.draft.Windows[i]
+	}
+	windows, ok := withWindow(sub.draft.Windows, w)
+	if !ok {
+		return
+	}
+	sub.draft.Windows = windows
+	sub.publishLocked()
+	if i < 0 || worthTelling(was, w) {
+		s.tellLocked(sub, windowFact(w.Name))
+	}
+}
+
+// worthTelling reports whether others would decide otherwise if they knew what
+// became of a window: rates change with every request.
+func worthTelling(was, is policy.Window) bool {
+	if is.Kind != "" {
+		return spent(is, 0) || spent(was, 0)
+	}
+	return math.Round(100*was.Used) != math.Round(100*is.Used) || is.Resets.Sub(was.Resets).Abs() > time.Second
+}
+
+// learnedLocked keeps what was learned of the limit of a key.
+func (s *state) learnedLocked(sub *subject, l Learned) {
+	was := sub.draft.Learned
+	if was == l {
+		return
+	}
+	sub.draft.Learned = l
+	sub.touch(l.Since, l.CandidateAt)
+	sub.publishLocked()
+	if l.Limit != was.Limit || l.Since.Sub(was.Since) > learnedFor/6 {
+		s.tellLocked(sub, factLearned)
 	}
 }
 

@@ -23,15 +23,16 @@ type Plugin struct {
 	// [slog.Default] at the time of the event.
 	Logger *slog.Logger
 
-	state state
+	memory   *state
+	sessions sessions
 }
 
 // New returns a plugin that has learned nothing.
 func New() *Plugin {
 	return &Plugin{
-		Clock: time.Now,
-		Dice:  func() Seed { return Seed(rand.Uint64()) },
-		state: state{records: map[account]*record{}},
+		Clock:  time.Now,
+		Dice:   func() Seed { return Seed(rand.Uint64()) },
+		memory: newState(),
 	}
 }
 
@@ -41,7 +42,7 @@ func (p *Plugin) Definition() sdk.Definition {
 }
 
 func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
-	s := &selector{Plugin: p, config: config}
+	s := &selector{Plugin: p, state: p.memory, config: config, scales: config.Order.scales()}
 	return sdk.Policies{Selection: s, Observer: s}, nil
 }
 

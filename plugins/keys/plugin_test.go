@@ -23,7 +23,7 @@ func TestKeepsTheContract(t *testing.T) {
 		p.Logger = slog.New(slog.DiscardHandler)
 		return p.Definition()
 	}
-	policytest.TestDefinition(t, define, ``, `{"order": "least_in_flight", "breaker": {"failures": 1}}`, `{"order": "fixed", "affinity": false}`)
+	policytest.TestDefinition(t, define, ``, `{"order": "least_loaded", "breaker": {"failures": 1}}`, `{"order": ["affinity", "quota_balanced", "least_recently_used"], "quota_reserve": 5}`)
 }
 
 func TestSelectsAndLearnsAtTheSameTime(t *testing.T) {

@@ -8,11 +8,12 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// selector is one instance: what the plugin learned, seen with one
-// configuration.
+// selector is one instance: what was learned, seen with one configuration.
 type selector struct {
 	*Plugin
+	state  *state
 	config Config
+	scales []scale
 }
 
 var (
@@ -22,122 +23,192 @@ var (
 
 // Select judges and ranks the candidates. It does not block.
 func (s *selector) Select(_ context.Context, req *policy.SelectRequest) (policy.Selection, error) {
-	verdicts, probe := s.judge(s.Clock(), req)
-	return policy.Selection{Verdicts: s.rank(req, verdicts, probe)}, nil
+	if len(req.Candidates) == 0 {
+		return policy.Selection{}, nil
+	}
+	d := decision{selector: s, req: req, now: s.Clock(), ranking: rankings.Get().(*ranking)}
+	defer rankings.Put(d.ranking)
+	d.slots = s.state.slotsFor(d.now, req)
+	d.draw()
+	d.judge(false)
+	if len(d.places) == 0 {
+		d.judge(true)
+	}
+	d.chooseProbe()
+	return policy.Selection{Verdicts: d.rank()}, nil
 }
 
-// judge returns the verdict on each candidate, and the index of the one that
-// the request probes, or -1.
-func (s *selector) judge(now time.Time, req *policy.SelectRequest) (verdicts []policy.Verdict, probe int) {
-	verdicts = make([]policy.Verdict, len(req.Candidates))
-	var due []int
-	var f Facts
-	s.state.mu.Lock()
-	defer s.state.mu.Unlock()
-	for i := range req.Candidates {
-		s.state.gatherLocked(&f, req.Request, &req.Candidates[i], &s.config)
-		v := &verdicts[i]
-		v.Candidate = f.Candidate.ID
-		v.Status, v.Why = Evaluate(now, &f)
-		if f.Probe() && (v.Status == policy.Eligible || v.Reason == policy.ReasonContextTooSmall) {
-			due = append(due, i)
+// A decision is one selection under way.
+type decision struct {
+	*selector
+	*ranking
+	req   *policy.SelectRequest
+	now   time.Time
+	slots []*slot
+	seed  Seed
+	view  view
+
+	// verdicts has one place for each candidate. Those of skipped ones are
+	// filled in from the end.
+	verdicts []policy.Verdict
+	skipped  int
+}
+
+// draw rolls the dice.
+func (d *decision) draw() {
+	roll := d.Dice()
+	d.seed = roll
+	d.view = view{now: d.now, request: d.req.Request, plans: d.config.Plans, explore: roll.explores()}
+	if d.req.Request.Affinity != "" && d.config.Order.has(Affinity) {
+		session := sessionOf(d.req.Request)
+		d.seed = Seed(session)
+		d.view.bound = d.sessions.find(d.now, session)
+		d.sessions.expect(d.now, d.req.Request.ID, session)
+	}
+}
+
+// judge gives each candidate its verdict, or its place. With doubt it believes
+// in no estimate of the prompt's size: those are too high on purpose.
+func (d *decision) judge(doubt bool) {
+	n := len(d.req.Candidates)
+	d.ranking.reset()
+	if d.verdicts == nil {
+		d.verdicts = make([]policy.Verdict, n)
+	}
+	d.skipped = 0
+	whole := ofRequest(d.req.Request.Scopes)
+	f := d.newFacts(doubt)
+	for i := range d.req.Candidates {
+		c := &d.req.Candidates[i]
+		d.gather(&f, i)
+		why := whole
+		if why.Reason == "" {
+			why = ofCandidate(d.now, &f)
+		}
+		switch status := statusFor(why); status {
+		case policy.Skipped:
+			d.skip(c, why)
+		default:
+			d.place(&f, i, status, why)
 		}
 	}
-	doubtContext(verdicts)
-	return verdicts, s.chooseProbeLocked(now, req, verdicts, due)
 }
 
-// doubtContext makes candidates with too small a context eligible if nothing
-// else is left: the size of the prompt is an estimate, too high on purpose.
-func doubtContext(verdicts []policy.Verdict) {
-	if slices.ContainsFunc(verdicts, func(v policy.Verdict) bool { return v.Status != policy.Skipped }) {
+func (d *decision) newFacts(doubt bool) Facts {
+	return Facts{
+		Request: d.req.Request, QuotaReserve: d.config.QuotaReserve / 100,
+		NoCircuits: d.config.Breaker.Failures == 0, DoubtEstimate: doubt,
+	}
+}
+
+// gather sets f to what is known of the i-th candidate.
+func (d *decision) gather(f *Facts, i int) {
+	d.slots[i].facts(f, &d.req.Candidates[i])
+	f.Requests = 0
+	if f.Key != nil && f.Key.Learned.Limit > 0 {
+		d.state.mu.Lock()
+		f.Requests = d.slots[i].key.requests.count(d.now)
+		d.state.mu.Unlock()
+	}
+}
+
+func (d *decision) skip(c *policy.Candidate, why policy.Why) {
+	d.skipped++
+	d.verdicts[len(d.verdicts)-d.skipped] = policy.Verdict{Candidate: c.ID, Status: policy.Skipped, Why: why}
+}
+
+// place ranks the i-th candidate.
+func (d *decision) place(f *Facts, i int, status policy.Status, why policy.Why) {
+	c, sl := f.Candidate, d.slots[i]
+	p := place{tier: tierOf(c), index: int32(i), why: -1}
+	if status == policy.Busy {
+		p.tier |= tierBusy
+		p.why = int32(len(d.whys))
+		d.whys = append(d.whys, why)
+	} else if f.Probe() {
+		d.due = append(d.due, int32(len(d.places)))
+	}
+	for _, s := range d.scales {
+		p.words = p.words<<s.bits | s.rank(&d.view, f, sl)
+	}
+	switch d.config.Order.last() {
+	case Weighted:
+		p.draw = mix(uint64(d.seed) ^ sl.hash)
+	case LeastRecentlyUsed:
+		p.draw = uint64(sl.key.usedAt.Load())
+	}
+	d.places = append(d.places, p)
+}
+
+// chooseProbe lets the request probe the first due candidate of its best tier of
+// eligible ones, and skips the other due ones: they are left to a request that
+// comes to them first.
+func (d *decision) chooseProbe() {
+	if len(d.due) == 0 {
 		return
 	}
-	for i := range verdicts {
-		if v := &verdicts[i]; v.Reason == policy.ReasonContextTooSmall {
-			v.Status, v.Why = policy.Eligible, policy.Why{}
+	best := d.places[0].tier
+	for i := range d.places {
+		best = min(best, d.places[i].tier)
+	}
+	d.state.mu.Lock()
+	defer d.state.mu.Unlock()
+	chosen := false
+	f := d.newFacts(true)
+	for _, at := range d.due {
+		p := &d.places[at]
+		c, sl := &d.req.Candidates[p.index], d.slots[p.index]
+		sl.facts(&f, c)
+		why := f.probeDue()
+		if p.tier == best && !chosen {
+			now := ofCandidate(d.now, &f)
+			switch {
+			case now.Reason == "" && !f.Probe():
+				continue // it has just closed
+			case now.Reason == "":
+				chosen = true
+				p.tier &^= tierNoProbe
+				d.state.takeProbeLocked(d.now, d.req.Request, sl, &d.config)
+				continue
+			case !now.Reason.Capacity():
+				why = now // somebody was faster
+			}
 		}
+		d.skip(c, why)
+		p.index = -1
 	}
-}
-
-// chooseProbeLocked lets the request probe the first due candidate of its best
-// tier of eligible ones, and skips the other due ones: they are left to a
-// request that comes to them first.
-func (s *selector) chooseProbeLocked(now time.Time, req *policy.SelectRequest, verdicts []policy.Verdict, due []int) int {
-	probe := -1
-	if len(due) == 0 {
-		return probe
-	}
-	best := bestTier(req.Candidates, verdicts)
-	for _, i := range due {
-		c, v := &req.Candidates[i], &verdicts[i]
-		switch {
-		case v.Status != policy.Eligible:
-		case probe < 0 && tierOf(c) == best:
-			probe = i
-			s.state.takeProbeLocked(now, req.Request, c, &s.config)
-		default:
-			var f Facts
-			s.state.gatherLocked(&f, req.Request, c, &s.config)
-			v.Status, v.Why = policy.Skipped, f.probeDue()
-		}
-	}
-	return probe
-}
-
-// bestTier returns the tier of the eligible candidates that are ranked first.
-func bestTier(candidates []policy.Candidate, verdicts []policy.Verdict) tier {
-	var best *policy.Candidate
-	for i := range candidates {
-		c := &candidates[i]
-		if verdicts[i].Status == policy.Eligible && (best == nil || tierOf(c).compare(tierOf(best)) < 0) {
-			best = c
-		}
-	}
-	if best == nil {
-		return tier{}
-	}
-	return tierOf(best)
+	d.places = slices.DeleteFunc(d.places, func(p place) bool { return p.index < 0 })
 }
 
 // rank returns the verdicts in their final order, those of skipped candidates
-// last.
-func (s *selector) rank(req *policy.SelectRequest, verdicts []policy.Verdict, probe int) []policy.Verdict {
-	seed := s.seed(req.Request)
-	places := make([]place, 0, len(verdicts))
-	for i := range verdicts {
-		if verdicts[i].Status == policy.Skipped {
-			continue
+// last and as they came.
+func (d *decision) rank() []policy.Verdict {
+	start := uint64(0)
+	if d.config.Order.last() == Weighted && len(d.places) > 0 {
+		d.weigh(d.req.Candidates)
+		start = mix(uint64(d.seed))
+	}
+	d.sort(start)
+	for i := range d.places {
+		p := &d.places[i]
+		v := policy.Verdict{Candidate: d.req.Candidates[p.index].ID, Status: policy.Eligible}
+		if p.why >= 0 {
+			v.Status, v.Why = policy.Busy, d.whys[p.why]
 		}
-		p := newPlace(s.config.Order, seed, &req.Candidates[i], i)
-		p.busy, p.probe = verdicts[i].Status == policy.Busy, i == probe
-		places = append(places, p)
+		d.verdicts[i] = v
 	}
-	slices.SortFunc(places, place.compare)
-
-	ranked := make([]policy.Verdict, 0, len(verdicts))
-	for _, p := range places {
-		ranked = append(ranked, verdicts[p.index])
+	if len(d.places) > 0 && d.places[0].why < 0 && d.config.Order.has(LeastRecentlyUsed) {
+		d.slots[d.places[0].index].key.usedAt.Store(d.now.UnixNano())
 	}
-	for i := range verdicts {
-		if verdicts[i].Status == policy.Skipped {
-			ranked = append(ranked, verdicts[i])
-		}
-	}
-	return ranked
-}
-
-// seed is the same for all requests of a session.
-func (s *selector) seed(req *policy.Request) Seed {
-	if s.config.Affinity && s.config.Order == Weighted && req.Affinity != "" {
-		return Seed(hash(0, req.Affinity))
-	}
-	return s.Dice()
+	slices.Reverse(d.verdicts[len(d.places):])
+	return d.verdicts
 }
 
 // Observe learns from the end of an attempt. It does not block.
 func (s *selector) Observe(ctx context.Context, res policy.AttemptResult) {
-	for _, m := range s.state.learn(s.Clock(), &res, &s.config) {
+	now := s.Clock()
+	s.sessions.ended(now, &res)
+	for _, m := range s.state.learn(now, &res, &s.config) {
 		s.logMove(ctx, &res, m)
 	}
 }

@@ -108,16 +108,47 @@ func TestFixedOrderIsThatOfTheConfiguration(t *testing.T) {
 	}
 }
 
-func TestLeastInFlight(t *testing.T) {
+func TestLeastLoaded(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, `{"order": "least_in_flight"}`, "k1", "k2", "k3")
-	s.candidate("k1").Load.InFlight = 5
-	s.candidate("k2").Load.InFlight = 1
-	s.candidate("k3").Load.InFlight = 1
-	s.candidate("k1").Weight = 100
-	got := s.picks(2000)
-	if got["k1"] > 0 || got["k2"] < 900 || got["k3"] < 900 {
-		t.Errorf("picks %v, want k2 and k3 about as often, and k1 never", got)
+	limit := func(used, limit int64) []policy.Scope {
+		return []policy.Scope{{ID: "key:p/k", Kind: policy.ScopeConcurrency, Limit: limit, Used: used}}
+	}
+	for name, c := range map[string]struct {
+		change func(s *site)
+		want   []string
+	}{
+		"what runs": {func(s *site) {
+			s.candidate("k1").Load.InFlight = 5
+			s.candidate("k2").Load.InFlight = 1
+			s.candidate("k3").Load.InFlight = 1
+		}, []string{"k2", "k3"}},
+		"what runs per weight": {func(s *site) {
+			s.candidate("k1").Load.InFlight, s.candidate("k1").Weight = 30, 10
+			s.candidate("k2").Load.InFlight = 4
+			s.candidate("k3").Load.InFlight = 4
+		}, []string{"k1"}},
+		"the part of the limit": {func(s *site) {
+			s.candidate("k1").Scopes = limit(30, 100)
+			s.candidate("k2").Scopes = limit(1, 2)
+			s.candidate("k3").Scopes = limit(31, 100)
+		}, []string{"k1"}},
+		"the limit that is used most": {func(s *site) {
+			s.candidate("k1").Scopes = append(limit(1, 10), policy.Scope{ID: "key:p/k", Kind: policy.ScopeRequests, Limit: 100, Used: 90})
+			s.candidate("k2").Scopes = limit(5, 10)
+			s.candidate("k3").Scopes = limit(8, 10)
+		}, []string{"k2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, `{"order": "least_loaded"}`, "k1", "k2", "k3")
+			c.change(s)
+			got := s.picks(1000)
+			for _, key := range c.want {
+				if got[key] < 900/len(c.want) {
+					t.Errorf("picks %v, want %v about as often, and no other", got, c.want)
+				}
+			}
+		})
 	}
 }
 
@@ -156,7 +187,7 @@ func TestSessionStaysOnItsKey(t *testing.T) {
 		}
 	}
 
-	s.configure(`{"affinity": false}`)
+	s.configure(`{"order": "weighted"}`)
 	counts = map[string]int{}
 	for range 1000 {
 		counts[s.first(policy.Request{ID: s.newID(), Affinity: "session"})]++
@@ -199,7 +230,7 @@ func TestContextEstimateOnlyPrefers(t *testing.T) {
 	if got, want := ask(50), "small eligible; large eligible; "; got != want {
 		t.Errorf("small is due and large enough: %s, want %s", got, want)
 	}
-	s.end("small", policy.OK)
+	s.endFor(fmt.Sprintf("r%d", s.requests), "small", policy.OK)
 	s.candidate("large").Scopes = []policy.Scope{{ID: "model:m", Kind: policy.ScopeConcurrency, Limit: 1, Used: 1}}
 	if got, want := ask(500), "large busy concurrency 1/1; small skipped context_too_small 500/100; "; got != want {
 		t.Errorf("large is busy: %s, want %s", got, want)
@@ -210,7 +241,7 @@ func TestContextEstimateOnlyPrefers(t *testing.T) {
 	if got, want := ask(500), "small eligible; large skipped disabled; "; got != want {
 		t.Errorf("large is disabled: %s, want %s", got, want)
 	}
-	if got, want := ask(500), "small skipped circuit_open (probe) 5/5 until 1000050; large skipped disabled; "; got != want {
+	if got, want := ask(500), "small skipped circuit_open (probe) 5/5 until 1000150; large skipped disabled; "; got != want {
 		t.Errorf("small is probed: %s, want %s", got, want)
 	}
 }

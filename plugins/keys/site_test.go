@@ -162,5 +162,5 @@ func (s *site) openAndWait(ids ...string) {
 			s.end(id, policy.Overloaded)
 		}
 	}
-	s.wait(10 * time.Second)
+	s.wait(time.Minute)
 }

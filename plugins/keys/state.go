@@ -3,7 +3,9 @@ package keys
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -12,70 +14,308 @@ import (
 // retention is how long something learned is kept after it last mattered.
 const retention = time.Hour
 
-// state is what was learned of the keys. It is shared by all instances of a
-// plugin, so it outlives each of their configurations.
+// state is what was learned. All instances of a plugin that use the same store
+// share it, so it outlives each of their configurations.
+//
+// Decisions read published facts and take no lock, unless they have to do with
+// a probe or a learned limit.
 type state struct {
-	mu      sync.Mutex
-	records map[account]*record
+	places places
 
-	// probing are the breakers whose probes have not come back.
-	probing []*breaker
+	mu       sync.Mutex
+	subjects map[subjectID]*subject
+	slots    map[slotID]*slot
 
-	// sweepAt is the number of records at which the next sweep is due.
+	// probing are the subjects with probes that have not come back.
+	probing []*subject
+
+	// sweepAt is the number of subjects at which the next sweep is due.
 	sweepAt int
 
 	// charged are the latest requests that an upstream error was charged for.
 	charged   [256]string
 	chargedAt int
+
+	// changed, if set, hears of each fact that changed here.
+	changed func(*subject, fact)
 }
 
-// An account is a key of a provider.
-type account struct{ provider, key string }
+func newState() *state {
+	return &state{subjects: map[subjectID]*subject{}, slots: map[slotID]*slot{}}
+}
 
-// A record is what was learned of one account.
-type record struct {
-	quota      time.Time
-	credential breaker
-	models     map[string]*modelRecord
-	circuits   map[string]*breaker // by format
+// A subjectID names a subject: a provider, one of its accounts, a version of
+// one of its keys, or that with an upstream model.
+type subjectID struct {
+	Kind           kind
+	Provider, Name string
+	Version, Model string
+}
+
+type kind string
+
+const (
+	kindProvider kind = "provider"
+	kindAccount  kind = kind(policy.SubjectAccount)
+	kindKey      kind = kind(policy.SubjectKey)
+	kindModel    kind = kind(policy.SubjectModel)
+)
+
+// A subject is what was learned of a provider, an account, a key or a model.
+type subject struct {
+	id subjectID
+
+	// known is what decisions see, or nil if nothing is known.
+	known atomic.Pointer[Known]
+
+	// usedAt is when a request was last sent there, in Unix nanoseconds.
+	usedAt atomic.Int64
+
+	// What follows is guarded by the mutex of the state. Slices in draft are
+	// replaced, never changed.
+	draft    Known
+	refused  breaker
+	circuits []circuit
+	requests counter
 
 	// latest is the last instant that matters.
 	latest time.Time
 }
 
-// A modelRecord is what was learned of one upstream model of an account.
-type modelRecord struct {
-	cooldown   time.Time
-	permission breaker
+// A circuit is the breaker of a format with its memory.
+type circuit struct {
+	format string
+	breaker
 }
 
-// gatherLocked sets f to what is known of a candidate.
-func (s *state) gatherLocked(f *Facts, req *policy.Request, c *policy.Candidate, config *Config) {
-	*f = Facts{Request: req, Candidate: c}
-	r := s.records[account{c.Provider, c.Key}]
-	if r == nil {
+// publishLocked makes the draft known.
+func (s *subject) publishLocked() {
+	k := s.draft
+	k.Refused = s.refused.Breaker
+	k.Circuits = nil
+	for i := range s.circuits {
+		if c := &s.circuits[i]; c.Open {
+			k.Circuits = append(k.Circuits, Circuit{c.format, c.Breaker})
+		}
+	}
+	k.summarize()
+	s.known.Store(&k)
+	s.touch(k.Quota.Until, k.Cooldown.Until, k.Refused.Until, k.Refused.ProbeUntil, k.Account.At, k.Account.Until)
+	for _, c := range k.Circuits {
+		s.touch(c.Until, c.ProbeUntil)
+	}
+	for _, w := range k.Windows {
+		s.touch(w.ObservedAt, w.Resets)
+	}
+	for _, h := range k.Health {
+		s.touch(h.At)
+	}
+}
+
+// touch keeps the subject for as long as any of the instants matters.
+func (s *subject) touch(instants ...time.Time) {
+	for _, t := range instants {
+		s.latest = later(s.latest, t)
+	}
+}
+
+// keepsLocked reports whether what is known must not be forgotten though it may
+// be old: what an operator said holds until an operator says something else.
+func (s *subject) keepsLocked() bool {
+	return s.draft.Account.Standing != "" && s.draft.Account.Standing != StandingGood || len(s.draft.Health) > 0
+}
+
+// circuitLocked returns the breaker of a format. If there is none, it creates
+// one or returns nil.
+func (s *subject) circuitLocked(format string, create bool) *breaker {
+	for i := range s.circuits {
+		if s.circuits[i].format == format {
+			return &s.circuits[i].breaker
+		}
+	}
+	if !create {
+		return nil
+	}
+	s.circuits = append(s.circuits, circuit{format: format})
+	return &s.circuits[len(s.circuits)-1].breaker
+}
+
+// probesLocked returns the open breakers of which the subject has given a probe
+// away.
+func (s *subject) probesLocked() []*breaker {
+	var probes []*breaker
+	if s.refused.Probing {
+		probes = append(probes, &s.refused)
+	}
+	for i := range s.circuits {
+		if s.circuits[i].Probing {
+			probes = append(probes, &s.circuits[i].breaker)
+		}
+	}
+	return probes
+}
+
+// A slot is where a candidate finds its subjects.
+type slot struct {
+	slotID
+	provider, account, key, model *subject // account may be nil
+	hash                          uint64   // of the ID
+	boundAt                       time.Time
+}
+
+// A slotID tells candidates apart, and the versions of their keys.
+type slotID struct{ candidate, version, account string }
+
+// is reports whether the slot is that of c.
+func (sl *slot) is(c *policy.Candidate) bool {
+	return sl != nil && sl.candidate == c.ID && sl.version == c.KeyVersion && sl.slotID.account == c.Account
+}
+
+// facts sets f to what is known of the candidate.
+func (sl *slot) facts(f *Facts, c *policy.Candidate) {
+	f.Candidate = c
+	f.Provider, f.Key, f.Model = sl.provider.known.Load(), sl.key.known.Load(), sl.model.known.Load()
+	f.Account = nil
+	if sl.account != nil {
+		f.Account = sl.account.known.Load()
+	}
+}
+
+// subjects are those of the slot but the provider.
+func (sl *slot) subjects() []*subject {
+	if sl.account == nil {
+		return []*subject{sl.key, sl.model}
+	}
+	return []*subject{sl.account, sl.key, sl.model}
+}
+
+// about returns the subject that a provider's word is about.
+func (sl *slot) about(about policy.Subject, otherwise *subject) *subject {
+	switch about {
+	case policy.SubjectAccount:
+		if sl.account == nil {
+			return sl.key
+		}
+		return sl.account
+	case policy.SubjectKey:
+		return sl.key
+	case policy.SubjectModel:
+		return sl.model
+	}
+	return otherwise
+}
+
+// bindLocked returns the slot of a candidate.
+func (s *state) bindLocked(now time.Time, c *policy.Candidate) *slot {
+	id := slotID{c.ID, c.KeyVersion, c.Account}
+	sl := s.slots[id]
+	if sl != nil && sl.model.id == modelID(c) {
+		return sl
+	}
+	sl = &slot{slotID: id, hash: hash(0, c.ID), boundAt: now}
+	sl.provider = s.subjectLocked(now, subjectID{Kind: kindProvider, Provider: c.Provider})
+	if !ownAccount(c) {
+		sl.account = s.subjectLocked(now, subjectID{Kind: kindAccount, Provider: c.Provider, Name: c.Account})
+	}
+	sl.key = s.subjectLocked(now, keyID(c.Provider, c.Key, c.KeyVersion))
+	sl.model = s.subjectLocked(now, modelID(c))
+	s.slots[id] = sl
+	return sl
+}
+
+func keyID(provider, key, version string) subjectID {
+	return subjectID{Kind: kindKey, Provider: provider, Name: key, Version: version}
+}
+
+func modelID(c *policy.Candidate) subjectID {
+	return subjectID{Kind: kindModel, Provider: c.Provider, Name: c.Key, Version: c.KeyVersion, Model: c.Model}
+}
+
+// ownAccount reports whether the key is the only one of its account.
+func ownAccount(c *policy.Candidate) bool {
+	provider, key, _ := strings.Cut(c.Account, "/")
+	return c.Account == "" || provider == c.Provider && key == c.Key
+}
+
+// subjectLocked returns the subject of that name, which it may have to create.
+func (s *state) subjectLocked(now time.Time, id subjectID) *subject {
+	if sub := s.subjects[id]; sub != nil {
+		return sub
+	}
+	if len(s.subjects) >= s.sweepAt {
+		s.sweepLocked(now)
+	}
+	sub := &subject{id: id, latest: now}
+	s.subjects[id] = sub
+	s.adoptLocked(sub)
+	return sub
+}
+
+// adoptLocked takes over what an operator said of a key, or of a key with a
+// model, before any request had shown the version of its secret.
+func (s *state) adoptLocked(sub *subject) {
+	if sub.id.Version == "" || sub.id.Kind != kindKey && sub.id.Kind != kindModel {
 		return
 	}
-	f.Quota, f.Credential = r.quota, &r.credential.Breaker
-	if m := r.models[c.Model]; m != nil {
-		f.Cooldown, f.Permission = m.cooldown, &m.permission.Breaker
+	id := sub.id
+	id.Version = ""
+	said := s.subjects[id]
+	if said == nil {
+		return
 	}
-	if b := r.circuits[req.Format]; b != nil && config.Breaker.Failures > 0 {
-		f.Circuit = &b.Breaker
+	delete(s.subjects, id)
+	sub.draft = said.draft
+	sub.publishLocked()
+	for _, f := range sub.factsLocked() {
+		s.tellLocked(sub, f)
 	}
+}
+
+// tellLocked says that a fact changed here.
+func (s *state) tellLocked(sub *subject, f fact) {
+	if s.changed != nil {
+		s.changed(sub, f)
+	}
+}
+
+// sweepLocked forgets what does not matter any more.
+func (s *state) sweepLocked(now time.Time) {
+	used := s.places.sweep(now.Add(-retention))
+	kept := make(map[*subject]bool, len(s.subjects))
+	maps.DeleteFunc(s.slots, func(_ slotID, sl *slot) bool {
+		if !used[sl] && now.After(sl.boundAt.Add(retention)) {
+			return true
+		}
+		kept[sl.provider], kept[sl.account], kept[sl.key], kept[sl.model] = true, true, true, true
+		return false
+	})
+	maps.DeleteFunc(s.subjects, func(_ subjectID, sub *subject) bool {
+		return !kept[sub] && !sub.keepsLocked() && now.After(sub.latest.Add(retention))
+	})
+	s.sweepAt = max(64, 2*len(s.subjects))
 }
 
 // takeProbeLocked gives all open breakers of a candidate to the request.
-func (s *state) takeProbeLocked(now time.Time, req *policy.Request, c *policy.Candidate, config *Config) {
-	r := s.records[account{c.Provider, c.Key}]
-	for _, b := range r.breakers(c.Model, req.Format) {
-		if b == nil || !b.Open {
-			continue
+func (s *state) takeProbeLocked(now time.Time, req *policy.Request, sl *slot, config *Config) {
+	for _, sub := range sl.subjects() {
+		took := false
+		take := func(b *breaker, f fact) {
+			if b == nil || !b.Open {
+				return
+			}
+			b.take(now, req.ID, config.Breaker)
+			took = true
+			s.tellLocked(sub, f)
 		}
-		b.take(now, req.ID, config.Breaker)
-		r.touch(b.ProbeUntil)
-		if !slices.Contains(s.probing, b) {
-			s.probing = append(s.probing, b)
+		take(&sub.refused, factRefused)
+		if sub.id.Kind == kindKey && config.Breaker.Failures > 0 {
+			take(sub.circuitLocked(req.Format, false), circuitFact(req.Format))
+		}
+		if took {
+			sub.publishLocked()
+			if !slices.Contains(s.probing, sub) {
+				s.probing = append(s.probing, sub)
+			}
 		}
 	}
 }
@@ -83,67 +323,18 @@ func (s *state) takeProbeLocked(now time.Time, req *policy.Request, c *policy.Ca
 // giveBackLocked ends the probes of a request that will not probe any more,
 // and forgets those that came back by themselves or were never heard of again.
 func (s *state) giveBackLocked(now time.Time, request string, over bool) {
-	s.probing = slices.DeleteFunc(s.probing, func(b *breaker) bool {
-		if over && b.held() && b.Probe == request {
-			b.giveBack()
+	s.probing = slices.DeleteFunc(s.probing, func(sub *subject) bool {
+		lost := true
+		for _, b := range sub.probesLocked() {
+			if over && b.Probe == request {
+				b.giveBack(now)
+				sub.publishLocked()
+				continue
+			}
+			lost = lost && now.After(b.ProbeUntil.Add(retention))
 		}
-		return !b.held() || now.After(b.ProbeUntil.Add(retention))
+		return lost
 	})
-}
-
-// breakers are those that guard a model and a format, or nil.
-func (r *record) breakers(model, format string) [3]*breaker {
-	all := [3]*breaker{&r.credential, nil, r.circuits[format]}
-	if m := r.models[model]; m != nil {
-		all[1] = &m.permission
-	}
-	return all
-}
-
-// recordLocked returns the record of an account, which it may have to create.
-func (s *state) recordLocked(now time.Time, a account) *record {
-	r := s.records[a]
-	if r == nil {
-		if len(s.records) >= s.sweepAt {
-			s.sweepLocked(now)
-		}
-		r = &record{models: map[string]*modelRecord{}, circuits: map[string]*breaker{}}
-		s.records[a] = r
-	}
-	return r
-}
-
-// sweepLocked forgets what does not matter any more.
-func (s *state) sweepLocked(now time.Time) {
-	maps.DeleteFunc(s.records, func(_ account, r *record) bool {
-		return now.After(r.latest.Add(retention))
-	})
-	s.sweepAt = max(64, 2*len(s.records))
-}
-
-// touch keeps the record for as long as any of the instants matters.
-func (r *record) touch(instants ...time.Time) {
-	for _, t := range instants {
-		r.latest = later(r.latest, t)
-	}
-}
-
-// modelFor returns the record of a model. If there is none, it creates one or
-// returns nil.
-func (r *record) modelFor(name string, create bool) *modelRecord {
-	if r.models[name] == nil && create {
-		r.models[name] = &modelRecord{}
-	}
-	return r.models[name]
-}
-
-// circuitFor returns the breaker of a format. If there is none, it creates one
-// or returns nil.
-func (r *record) circuitFor(format string, create bool) *breaker {
-	if r.circuits[format] == nil && create {
-		r.circuits[format] = &breaker{}
-	}
-	return r.circuits[format]
 }
 
 // chargeLocked reports whether an upstream error of the request is the first.

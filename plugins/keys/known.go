@@ -1,0 +1,116 @@
+package keys
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/usherproxy/usher/policy"
+)
+
+// A fact names one thing that is known of a subject.
+type fact string
+
+const (
+	factQuota    fact = "quota"
+	factCooldown fact = "cooldown"
+	factAccount  fact = "account"
+	factRefused  fact = "refused"
+	factLearned  fact = "learned"
+)
+
+// Facts of which a subject may have several are named after what they are
+// about.
+const (
+	windowFacts  = "window/"
+	circuitFacts = "circuit/"
+	healthFacts  = "health/"
+)
+
+func windowFact(name string) fact    { return fact(windowFacts + name) }
+func circuitFact(format string) fact { return fact(circuitFacts + format) }
+func healthFact(format string) fact  { return fact(healthFacts + format) }
+
+// factsLocked lists what is known of the subject.
+func (s *subject) factsLocked() []fact {
+	var all []fact
+	add := func(known bool, f fact) {
+		if known {
+			all = append(all, f)
+		}
+	}
+	add(s.draft.Quota != Hold{}, factQuota)
+	add(s.draft.Cooldown != Hold{}, factCooldown)
+	add(s.draft.Account != AccountState{}, factAccount)
+	add(!s.refused.MovedAt.IsZero(), factRefused)
+	add(s.draft.Learned != Learned{}, factLearned)
+	for _, w := range s.draft.Windows {
+		add(true, windowFact(w.Name))
+	}
+	for i := range s.circuits {
+		add(!s.circuits[i].MovedAt.IsZero(), circuitFact(s.circuits[i].format))
+	}
+	for _, h := range s.draft.Health {
+		add(true, healthFact(h.Format))
+	}
+	return all
+}
+
+// maxWindows bounds how many windows are known of one subject.
+const maxWindows = 64
+
+// sound returns a window with what it lacks, or reports that it says nothing.
+func sound(w policy.Window, at time.Time) (policy.Window, bool) {
+	if math.IsNaN(w.Used) || math.IsNaN(w.Limit) || math.IsInf(w.Limit, 0) || w.Limit < 0 || w.Length < 0 {
+		return w, false
+	}
+	w.Used = min(max(w.Used, 0), 1)
+	if w.ObservedAt.IsZero() || w.ObservedAt.After(at) {
+		w.ObservedAt = at
+	}
+	return w, true
+}
+
+// withWindow returns windows with what was observed of one of them. Of two
+// observations the later one holds, and of two of one instant the one that
+// has more used.
+func withWindow(windows []policy.Window, w policy.Window) (changed []policy.Window, ok bool) {
+	i := slices.IndexFunc(windows, func(o policy.Window) bool { return o.Name == w.Name })
+	if i >= 0 && !supersedes(w, windows[i]) {
+		return windows, false
+	}
+	changed = slices.Clone(windows)
+	if i >= 0 {
+		changed[i] = w
+		return changed, true
+	}
+	if len(changed) >= maxWindows {
+		oldest := slices.MinFunc(changed, func(a, b policy.Window) int { return a.ObservedAt.Compare(b.ObservedAt) })
+		changed = slices.DeleteFunc(changed, func(o policy.Window) bool { return o.Name == oldest.Name })
+	}
+	return append(changed, w), true
+}
+
+func supersedes(w, old policy.Window) bool {
+	return cmp.Or(
+		w.ObservedAt.Compare(old.ObservedAt),
+		cmp.Compare(w.Used, old.Used),
+		w.Resets.Compare(old.Resets),
+		cmp.Compare(w.Limit, old.Limit),
+		cmp.Compare(w.Kind, old.Kind),
+		cmp.Compare(w.Length, old.Length),
+		cmp.Compare(w.About, old.About),
+	) > 0
+}
+
+// join returns what two observations of one hold say together: the later end,
+// unless it was cleared since.
+func (h Hold) join(o Hold) Hold {
+	joined := h
+	if cmp.Or(o.Until.Compare(h.Until), o.At.Compare(h.At)) > 0 {
+		joined.Until, joined.At = o.Until, o.At
+	}
+	joined.Cleared = later(h.Cleared, o.Cleared)
+	return joined
+}
