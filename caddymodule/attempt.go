@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/usherproxy/usher/internal/commit"
@@ -77,6 +78,9 @@ func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	}
 	if p.HeaderUp != nil {
 		p.HeaderUp.ApplyToRequest(req)
+	}
+	if p.TraceContext {
+		propagator.Inject(a.ctx, propagation.HeaderCarrier(req.Header))
 	}
 	a.r.op.SetCredential(req.Header, p.secrets[a.candidate.Key], p.APIVersion != "")
 	return p.transport.RoundTrip(req)

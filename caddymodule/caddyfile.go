@@ -23,6 +23,7 @@ import (
 //			transport   <name> {
 //				...
 //			}
+//			trace_context
 //			timeout     connect|first_event|idle <duration>
 //			key <name> {env.<variable>}|{file.<path>}|none {
 //				priority <number>

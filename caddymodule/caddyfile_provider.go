@@ -21,16 +21,17 @@ func (p *parser) provider(c *Config) error {
 	}
 	pr := Provider{Name: args[0], URL: args[1]}
 	err = p.block(options{
-		"format":      p.text(at+"/format", "format <format>", &pr.Format),
-		"api_version": p.text(at+"/api_version", "api_version <version>", &pr.APIVersion),
-		"priority":    p.number(at+"/priority", "priority <number>", &pr.Priority),
-		"label":       p.label(at, &pr.Labels),
-		"limit":       p.limit(at, &pr.Limits),
-		"header_up":   p.header("header_up", &pr.HeaderUp),
-		"header_down": p.header("header_down", &pr.HeaderDown),
-		"transport":   p.transport(at+"/transport", &pr.TransportRaw),
-		"timeout":     p.timeout(at+"/timeouts", &pr.Timeouts),
-		"key":         func() error { return p.key(at, &pr) },
+		"format":        p.text(at+"/format", "format <format>", &pr.Format),
+		"api_version":   p.text(at+"/api_version", "api_version <version>", &pr.APIVersion),
+		"priority":      p.number(at+"/priority", "priority <number>", &pr.Priority),
+		"label":         p.label(at, &pr.Labels),
+		"limit":         p.limit(at, &pr.Limits),
+		"header_up":     p.header("header_up", &pr.HeaderUp),
+		"header_down":   p.header("header_down", &pr.HeaderDown),
+		"transport":     p.transport(at+"/transport", &pr.TransportRaw),
+		"trace_context": p.flag(at+"/trace_context", "trace_context", &pr.TraceContext),
+		"timeout":       p.timeout(at+"/timeouts", &pr.Timeouts),
+		"key":           func() error { return p.key(at, &pr) },
 	})
 	c.Providers = append(c.Providers, pr)
 	return err

@@ -49,6 +49,12 @@ type Provider struct {
 	// Changes to the headers of the provider's answers.
 	HeaderDown *headers.HeaderOps `json:"header_down,omitempty"`
 
+	// Sends the provider the header `traceparent` (and `tracestate`) of the span
+	// of each attempt, so that its spans become part of the trace. Set it for
+	// providers of your own; others would learn of your traces. Baggage is never
+	// sent. Default: false.
+	TraceContext bool `json:"trace_context,omitempty"`
+
 	// How to connect, as in Caddy's `reverse_proxy`. Set it for a proxy, a
 	// private certificate authority, or other timeouts. Default: `http` with
 	// Caddy's defaults.

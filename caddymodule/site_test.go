@@ -38,6 +38,7 @@ type setup struct {
 	global string // global options
 	site   string // directives of the site besides usher
 	usher  string // the block of the directive usher
+	format string // of the log, from a new line on
 }
 
 // A site is a Caddy that runs in this process. There is one at a time, so tests
@@ -85,7 +86,7 @@ func (st *site) load(s setup) error {
 		level DEBUG
 		output file %s {
 			roll_disabled
-		}
+		}%s
 	}
 	storage file_system %s
 	%s
@@ -98,7 +99,7 @@ http://:%d {
 		%s
 	}
 }
-`, strings.TrimPrefix(st.admin, "http://"), st.logFile, filepath.Dir(st.logFile), s.global, st.port, s.site, s.usher)
+`, strings.TrimPrefix(st.admin, "http://"), st.logFile, s.format, filepath.Dir(st.logFile), s.global, st.port, s.site, s.usher)
 	config, warnings, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package format
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -46,6 +47,26 @@ func StripCredentials(h http.Header, u *url.URL) {
 		}
 	}
 	u.RawQuery = stripParam(u.RawQuery, credentialParam)
+}
+
+// CredentialFields lists the headers other than Authorization in which a caller
+// may show its key.
+func CredentialFields() []string { return slices.Clone(credentialFields) }
+
+// HideCredential returns uri, which need not be well formed, with another value
+// in place of the credential of its query.
+func HideCredential(uri, instead string) string {
+	path, query, ok := strings.Cut(uri, "?")
+	if !ok {
+		return uri
+	}
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		if hasParam(part, credentialParam) {
+			parts[i] = credentialParam + "=" + instead
+		}
+	}
+	return path + "?" + strings.Join(parts, "&")
 }
 
 // stripParam removes a parameter from a query, in whatever case it is written.
