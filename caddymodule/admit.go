@@ -65,7 +65,7 @@ func (r *run) settle(u *use, a *host.Admission, noWait bool, spans decisionSpans
 		rec.Waited, rec.Position = true, a.Position
 		spans.enqueued(a.Position)
 		settled, err := u.instance.Admit(spans.admitCtx(), host.AdmitRequest{
-			Request: r.granted(u), Attempt: r.admits, Catalog: r.model.catalog, Candidates: r.ranked, SeenPosition: a.Position,
+			Request: r.granted(u), Attempt: r.admits, Catalog: r.model.catalog, Candidates: r.ranked, SeenPosition: a.Position, Revoke: r.revoker(),
 		}, spans.moved)
 		if err != nil {
 			return nil, err

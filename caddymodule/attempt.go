@@ -169,6 +169,8 @@ type readCloser struct {
 func (a *attempt) blame(err error) policy.Disposition {
 	a.err = err
 	switch ended := a.r.ctx.Err(); {
+	case revoked(a.r.ctx) != nil:
+		return policy.Denied
 	case errors.Is(ended, context.Canceled):
 		return policy.ClientGone
 	case ended != nil && a.hadNoChance():

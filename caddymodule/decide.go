@@ -131,7 +131,7 @@ func (r *run) callDecide(spans decisionSpans, st step, noWait bool) (*host.Decis
 		req.Select = append(req.Select, u.instance.Name())
 	}
 	if st.admit != nil {
-		req.Admit = st.admit.instance.Name()
+		req.Admit, req.Revoke = st.admit.instance.Name(), r.revoker()
 		uses = append(uses, st.admit)
 	}
 	req.Request = r.granted(uses...)

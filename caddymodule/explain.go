@@ -157,6 +157,9 @@ func (d *decision) manner() string {
 }
 
 func (d *decision) end() string {
+	if d.Refusal != "" && d.Status < http.StatusBadRequest {
+		return "ended for " + d.Refusal
+	}
 	if d.Refusal != "" {
 		return fmt.Sprintf("refused with %d: %s", d.Status, d.Refusal)
 	}

@@ -34,6 +34,7 @@ var odd = map[string]sdk.Policies{
 	"rejecting": {Admission: admitter(reject)},
 	"dawdling":  {Admission: admitter(dawdle)},
 	"moving":    {Admission: admitter(move)},
+	"revoking":  {Admission: admitter(revokeLast)},
 }
 
 // plugins is the global option that declares odd policies under their names.
@@ -177,4 +178,16 @@ func cling(context.Context, *policy.AdmitRequest) (policy.Lease, error) {
 		time.Sleep(3 * time.Second)
 		return nil
 	}), nil
+}
+
+// lastRevoke revokes the lease that was given last.
+var lastRevoke func(policy.Reason)
+
+// revokeLast admits one request, and revokes its lease when the next one comes.
+func revokeLast(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	if lastRevoke != nil {
+		lastRevoke(policy.ReasonStoreUnavailable)
+	}
+	lastRevoke = req.Revoke
+	return admitFirst(ctx, req)
 }

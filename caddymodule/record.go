@@ -40,7 +40,8 @@ type decision struct {
 	// Status is what the caller got, 0 if it left before it got anything.
 	Status int `json:"status"`
 
-	// Refusal is set if the request was turned away by Usher itself.
+	// Refusal is set if the request was turned away by Usher itself, or ended
+	// because its lease was revoked.
 	Refusal string `json:"refusal,omitempty"`
 
 	Disposition policy.Disposition `json:"disposition"`

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -50,6 +51,8 @@ type run struct {
 	tries    int // how often the request was sent
 	uncount  func()
 	leased   time.Time
+	asked    atomic.Int64            // the value of admits that the present lease was asked with
+	revoke   context.CancelCauseFunc // ends the request
 
 	selecting, admitting, upstream time.Duration
 
@@ -77,11 +80,13 @@ const HeaderPriority = "X-Usher-Priority"
 
 // serve takes a request of a known caller through the pipeline.
 func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Operation, who identity, repl *caddy.Replacer) {
-	ctx, cancel := context.WithTimeout(in.Context(), time.Duration(h.Timeout))
+	ctx, revoke := context.WithCancelCause(in.Context())
+	defer revoke(nil)
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.Timeout))
 	defer cancel()
 	id := uuid.Must(uuid.NewV7()).String()
 	w.Header().Set("X-Usher-Request-Id", id)
-	r := &run{h: h, op: op, repl: repl, who: who, began: time.Now(), uncount: func() {}}
+	r := &run{h: h, op: op, repl: repl, who: who, began: time.Now(), uncount: func() {}, revoke: revoke}
 	r.record = &decision{
 		ID: id, Time: r.began, Caller: who.ID, Group: who.Group, Operation: op.Name,
 		Selections: []selectionRecord{}, Admissions: []admissionRecord{}, Attempts: []attemptRecord{},
@@ -194,6 +199,9 @@ func (r *run) ended(ctx context.Context) *format.Refusal {
 	if ctx.Err() == nil {
 		return nil
 	}
+	if refusal := revoked(ctx); refusal != nil {
+		return refusal
+	}
 	if errors.Is(ctx.Err(), context.Canceled) { // nobody will read it
 		return &format.Refusal{Status: statusClientGone, Code: string(policy.ClientGone)}
 	}
@@ -242,6 +250,9 @@ func (r *run) end() {
 	if r.body != nil {
 		_ = r.body.Close() // nobody needs it any more
 	}
+	if why := revoked(r.ctx); why != nil {
+		r.record.Refusal = why.Code
+	}
 	r.record.Disposition = r.disposition()
 	r.record.Duration = inMilliseconds(time.Since(r.began))
 	r.endServerSpan()
@@ -262,7 +273,7 @@ func (r *run) disposition() policy.Disposition {
 }
 
 // gone reports whether the caller has left.
-func (r *run) gone() bool { return errors.Is(r.ctx.Err(), context.Canceled) }
+func (r *run) gone() bool { return errors.Is(r.ctx.Err(), context.Canceled) && revoked(r.ctx) == nil }
 
 // release ends all leases of the request, in the reverse of their order. It
 // returns what is closed when the policies have taken note.
