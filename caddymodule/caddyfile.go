@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"math"
 	"strconv"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
@@ -30,6 +31,7 @@ import (
 //				weight   <number>
 //				label    <name> <value>
 //				limit    ...
+//				account  [<provider>/]<name>
 //				models   <public models...>
 //				disabled
 //			}
@@ -37,8 +39,10 @@ import (
 //		model <public name> [<provider> [<upstream model>]] {
 //			serve    <provider> [<upstream model>] {
 //				context <tokens>
+//				price   <input> <output>
 //			}
 //			context  <tokens>
+//			price    <input> <output>
 //			fallback <public models...>
 //			limit    ...
 //		}
@@ -130,6 +134,7 @@ func (p *parser) model(c *Config) error {
 	err = p.block(options{
 		"serve":    func() error { return p.serve(at, &m) },
 		"context":  p.tokens(at+"/context_tokens", "context <tokens>", &m.ContextTokens),
+		"price":    p.price(at, &m.Price),
 		"fallback": p.words(at+"/fallback", "fallback <public models...>", &m.Fallback),
 		"limit":    p.limit(at, &m.Limits),
 	})
@@ -145,7 +150,10 @@ func (p *parser) serve(at string, m *Model) error {
 		return err
 	}
 	s := serveOf(args)
-	err = p.block(options{"context": p.tokens(at+"/context_tokens", "context <tokens>", &s.ContextTokens)})
+	err = p.block(options{
+		"context": p.tokens(at+"/context_tokens", "context <tokens>", &s.ContextTokens),
+		"price":   p.price(at, &s.Price),
+	})
 	m.Serve = append(m.Serve, s)
 	return err
 }
@@ -157,6 +165,23 @@ func serveOf(args []string) Serve {
 		s.Model = args[1]
 	}
 	return s
+}
+
+// price parses the price of a model within the part that at names.
+func (p *parser) price(at string, to **Price) option {
+	return func() error {
+		args, err := p.begin(at+"/price", "price <input> <output>", 2, 2)
+		if err != nil {
+			return err
+		}
+		*to = new(Price)
+		for i, part := range []*float64{&(*to).Input, &(*to).Output} {
+			if *part, err = strconv.ParseFloat(args[i], 64); err != nil || math.IsNaN(*part) || math.IsInf(*part, 0) {
+				return p.Errf("%q is no price; write it like 2.50, for a million tokens", args[i])
+			}
+		}
+		return nil
+	}
 }
 
 // tokens parses an option that is a number of tokens.

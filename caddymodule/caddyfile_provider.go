@@ -55,6 +55,7 @@ func (p *parser) key(at string, pr *Provider) error {
 		"weight":   p.optional(at+"/weight", "weight <number>", &k.Weight),
 		"label":    p.label(at, &k.Labels),
 		"limit":    p.limit(at, &k.Limits),
+		"account":  p.text(at+"/account", "account [<provider>/]<name>", &k.Account),
 		"models":   p.words(at+"/models", "models <public models...>", &k.Models),
 		"disabled": p.flag(at+"/disabled", "disabled", &k.Disabled),
 	})

@@ -16,14 +16,15 @@ const catalogConfig = `{
 			"keys": [
 				{"name": "k1", "secret": "none"},
 				{"name": "k2", "secret": "none", "priority": 0, "weight": 0, "disabled": true,
-					"labels": {"tier": "plus"}, "models": ["large"],
+					"labels": {"tier": "plus"}, "models": ["large"], "account": "team",
 					"limits": [{"kind": "tokens", "limit": 1000, "window": "1m"}, {"kind": "concurrency", "limit": 1}]}
 			]},
 		{"name": "local", "url": "http://127.0.0.1:8000", "keys": [{"name": "k1", "secret": "none", "labels": {"a": "b"}}]}
 	],
 	"models": [
 		{"name": "large", "context_tokens": 128000, "limits": [{"kind": "requests", "limit": 7, "window": "1s"}],
-			"serve": [{"provider": "local", "model": "org/large"}, {"provider": "openai"}]},
+			"price": {"input": 2.5, "output": 10},
+			"serve": [{"provider": "local", "model": "org/large", "price": {"input": 0, "output": 0}}, {"provider": "openai"}]},
 		{"name": "small", "serve": [{"provider": "openai"}]},
 		{"name": "alias", "serve": [{"provider": "openai", "model": "small"}]}
 	]
@@ -39,15 +40,15 @@ func TestCatalogFollowsTheConfiguration(t *testing.T) {
 	large := policy.Scope{ID: "model:large", Kind: policy.ScopeRequests, Limit: 7, Window: time.Second}
 	want := []policy.Candidate{
 		{
-			ID: "local/k1/org/large", Provider: "local", Key: "k1", Model: "org/large", Weight: 1, ContextTokens: 128000,
+			ID: "local/k1/org/large", Provider: "local", Key: "k1", Account: "local/k1", Model: "org/large", Weight: 1, ContextTokens: 128000,
 			Labels: map[string]string{"a": "b"}, Scopes: []policy.Scope{large},
 		},
 		{
-			ID: "openai/k1/large", Provider: "openai", Key: "k1", Model: "large", Priority: 5, Weight: 1, ContextTokens: 128000,
+			ID: "openai/k1/large", Provider: "openai", Key: "k1", Account: "openai/k1", Model: "large", Priority: 5, Weight: 1, ContextTokens: 128000, Price: policy.Price{Input: 2.5, Output: 10},
 			Labels: map[string]string{"region": "us", "tier": "basic"}, Scopes: []policy.Scope{openai, large},
 		},
 		{
-			ID: "openai/k2/large", Provider: "openai", Key: "k2", Model: "large", Disabled: true, ContextTokens: 128000,
+			ID: "openai/k2/large", Provider: "openai", Key: "k2", Account: "openai/team", Model: "large", Disabled: true, ContextTokens: 128000, Price: policy.Price{Input: 2.5, Output: 10},
 			Labels: map[string]string{"region": "us", "tier": "plus"},
 			Scopes: []policy.Scope{
 				openai,
@@ -57,11 +58,11 @@ func TestCatalogFollowsTheConfiguration(t *testing.T) {
 			},
 		},
 		{
-			ID: "openai/k1/small", Provider: "openai", Key: "k1", Model: "small", Priority: 5, Weight: 1,
+			ID: "openai/k1/small", Provider: "openai", Key: "k1", Account: "openai/k1", Model: "small", Priority: 5, Weight: 1,
 			Labels: map[string]string{"region": "us", "tier": "basic"}, Scopes: []policy.Scope{openai},
 		},
 		{
-			ID: "openai/k1/small", Provider: "openai", Key: "k1", Model: "small", Priority: 5, Weight: 1,
+			ID: "openai/k1/small", Provider: "openai", Key: "k1", Account: "openai/k1", Model: "small", Priority: 5, Weight: 1,
 			Labels: map[string]string{"region": "us", "tier": "basic"}, Scopes: []policy.Scope{openai},
 		},
 	}

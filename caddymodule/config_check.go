@@ -120,6 +120,10 @@ func (p *Provider) checkKeys(r reporter, models []string) {
 		if k.weight() < 0 {
 			r.in("weight", "weight").errorf("must be at least 0, not %d", k.weight())
 		}
+		if k.Account != "" && !accountName.pattern.MatchString(k.Account) {
+			r.in("account", fmt.Sprintf("account %q", k.Account)).
+				errorf("an account is a name, or the name of a provider, / and a name; names consist of %s", plainName.words)
+		}
 		checkLabels(r, k.Labels)
 		checkLimits(r, k.Limits)
 		for _, m := range k.Models {

@@ -17,6 +17,7 @@ func (c *Config) checkModels(r reporter) {
 		if m.ContextTokens < 0 {
 			r.in("context_tokens", "context").errorf("must be at least 0, not %d", m.ContextTokens)
 		}
+		checkPrice(r, m.Price)
 		checkLimits(r, m.Limits)
 		c.checkFallback(r, m)
 		if len(m.Serve) == 0 {
@@ -25,6 +26,7 @@ func (c *Config) checkModels(r reporter) {
 		for j, s := range m.Serve {
 			r := r.item("serve", j, fmt.Sprintf("serve %q", s.Provider))
 			c.checkServe(r, m, s)
+			checkPrice(r, s.Price)
 			if slices.ContainsFunc(m.Serve[:j], func(o Serve) bool {
 				return o.Provider == s.Provider && o.upstream(m) == s.upstream(m)
 			}) {
@@ -44,6 +46,17 @@ func (c *Config) checkFallback(r reporter, m *Model) {
 			r.errorf("listed twice; remove one")
 		case !slices.Contains(c.modelNames(), name):
 			r.errorf("no such model; %s", hint(name, c.modelNames()))
+		}
+	}
+}
+
+func checkPrice(r reporter, p *Price) {
+	if p == nil {
+		return
+	}
+	for _, price := range []float64{p.Input, p.Output} {
+		if price < 0 {
+			r.in("price", "price").errorf("must be at least 0, not %g", price)
 		}
 	}
 }

@@ -3,6 +3,8 @@ package caddymodule
 import (
 	"cmp"
 	"slices"
+
+	"github.com/usherproxy/usher/policy"
 )
 
 // Model is a public model: a name that callers may ask for, and who serves it.
@@ -16,6 +18,10 @@ type Model struct {
 	// The size of the model's context window in tokens. Set it so that prompts
 	// that do not fit are not sent. Default: 0, not known.
 	ContextTokens int64 `json:"context_tokens,omitempty"`
+
+	// What the model costs, for those that serve it and say nothing else. Set
+	// it for policies that go by cost. Default: not known.
+	Price *Price `json:"price,omitempty"`
 
 	// The models that serve a request in place of this one when it cannot: in
 	// this order, and only before anything of an answer has reached the caller.
@@ -36,6 +42,19 @@ type Serve struct {
 
 	// The size of the context window there. Default: that of the model.
 	ContextTokens int64 `json:"context_tokens,omitempty"`
+
+	// What the model costs there. Default: that of the model.
+	Price *Price `json:"price,omitempty"`
+}
+
+// Price is what a model costs for a million tokens, in a currency of your
+// choice, which must be the same everywhere. 0 for both means not known.
+type Price struct {
+	// The price of a million tokens of input.
+	Input float64 `json:"input"`
+
+	// The price of a million tokens of output.
+	Output float64 `json:"output"`
 }
 
 // window returns the size of the context window of m as s serves it, or 0.
@@ -47,6 +66,16 @@ func (s Serve) upstream(m *Model) string {
 		return s.Model
 	}
 	return m.Name
+}
+
+// price returns what the model m costs at s's provider.
+func (s Serve) price(m *Model) policy.Price {
+	for _, p := range []*Price{s.Price, m.Price} {
+		if p != nil {
+			return policy.Price(*p)
+		}
+	}
+	return policy.Price{}
 }
 
 // serves reports whether k may serve the public model of the given name.

@@ -20,6 +20,11 @@ var (
 		regexp.MustCompile(`^[A-Za-z0-9._:-]{1,256}$`),
 		"letters, digits and . _ : -",
 	}
+	// accountName is one plain name, or one within a provider.
+	accountName = charset{
+		regexp.MustCompile(`^[A-Za-z0-9._:-]{1,256}(/[A-Za-z0-9._:-]{1,256})?$`),
+		"letters, digits and . _ : - /",
+	}
 	// wideName is for names that other people choose: models and callers.
 	wideName = charset{
 		regexp.MustCompile(`^[A-Za-z0-9._:/@+-]{1,256}$`),

@@ -2,6 +2,7 @@ package caddymodule
 
 import (
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -91,7 +92,7 @@ const (
 	defaultIdleTimeout       = caddy.Duration(5 * time.Minute)
 )
 
-// Key is one account with a provider.
+// Key is one key of an account with a provider.
 type Key struct {
 	// The name of the key, unique within its provider. It appears in traces,
 	// metrics and logs.
@@ -102,6 +103,12 @@ type Key struct {
 	// The secret itself is an error, because whoever may read the
 	// configuration could read it.
 	Secret string `json:"secret"`
+
+	// The account that the key belongs to. Keys of one account share its quotas:
+	// when a plan's window is used up for one of them, it is for all. A name is
+	// one within the provider; write `provider/name` for an account that
+	// another provider is reached with, too. Default: an account of its own.
+	Account string `json:"account,omitempty"`
 
 	// The rank of the key: a lower number is preferred, and a higher one is
 	// used only when no lower one can serve. Default: that of the provider.
@@ -149,6 +156,17 @@ func (p *Provider) priorityOf(k *Key) int {
 		return *k.Priority
 	}
 	return p.Priority
+}
+
+// accountOf returns the account of k, which is one of p's keys.
+func (p *Provider) accountOf(k *Key) string {
+	switch {
+	case k.Account == "":
+		return p.Name + "/" + k.Name
+	case strings.Contains(k.Account, "/"):
+		return k.Account
+	}
+	return p.Name + "/" + k.Account
 }
 
 // weight returns k's weight.

@@ -69,7 +69,7 @@ func (r *run) settled() {
 		r.chosen = r.ranked[0] // no admission policy has named one
 	}
 	r.leased = time.Now()
-	r.uncount = r.h.app.shared.facts.begin(r.chosen, r.who.Scopes)
+	r.hold = r.h.app.shared.facts.begin(r.chosen, r.req)
 }
 
 // ask makes the round trips of steps, one after the other. The flag noWait
@@ -270,7 +270,7 @@ func (r *run) stands(ctx context.Context) (bool, *format.Refusal) {
 	if len(r.h.chain.selects) == 0 {
 		return true, nil
 	}
-	r.uncount() // so that it does not count against itself
+	r.hold.undo() // so that it does not count against itself
 	ranked, verdicts := r.ranked, r.verdicts
 	chosen, scopes := r.h.app.shared.facts.describe([]policy.Candidate{r.chosen}, r.who.Scopes)
 	r.ranked, r.verdicts, r.req.Scopes = chosen, nil, scopes

@@ -32,10 +32,10 @@ func (a *AppConfig) Check() error       { return a.check() }
 func (a *AppConfig) SetDefaults()       { a.setDefaults() }
 func (a *AppConfig) Policies() []string { return a.policies() }
 
-func (c *Config) Candidates() []policy.Candidate { return c.catalog().all }
+func (c *Config) Candidates() []policy.Candidate { return c.catalog(nil).all }
 
 func (c *Config) CandidatesOf(model string) ([]policy.Candidate, bool) {
-	return c.catalog().of(model)
+	return c.catalog(nil).of(model)
 }
 
 func (c *Config) Directory(repl *caddy.Replacer) (*Directory, error) { return c.directory(repl) }
@@ -59,6 +59,8 @@ type (
 	Decisions = decisions
 	Lifetime  = lifetime
 	Facts     = facts
+	Hold      = hold
+	Rate      = rate
 )
 
 func NewFacts() *Facts { return newFacts() }
@@ -67,9 +69,25 @@ func (f *facts) Describe(candidates []policy.Candidate, scopes []policy.Scope) (
 	return f.describe(candidates, scopes)
 }
 
-func (f *facts) Begin(c policy.Candidate, scopes []policy.Scope) func() { return f.begin(c, scopes) }
-func (f *facts) Learn(res policy.AttemptResult)                         { f.learn(res) }
-func (f *facts) Arrive() int64                                          { return f.arrive() }
+func (f *facts) Begin(c policy.Candidate, req *policy.Request) *Hold { return f.begin(c, req) }
+func (f *facts) Learn(res policy.AttemptResult)                      { f.learn(res) }
+func (f *facts) Arrive() int64                                       { return f.arrive() }
+
+// Rates is how many windows of rates are counted.
+func (f *facts) Rates() int { return len(f.rates) }
+
+func (h *hold) End(usage *policy.Usage) { h.end(usage) }
+func (h *hold) Undo()                   { h.undo() }
+
+func (r *rate) Add(at, window time.Duration, n int64) { r.add(at, window, n) }
+
+// Count returns what is counted, and when the first of it leaves the window.
+func (r *rate) Count(now, window time.Duration) (total int64, resets time.Duration) {
+	if r.expire(now, window); len(r.slots) > 0 {
+		resets = r.resets(window)
+	}
+	return r.total, resets
+}
 
 func (l *lifetime) Enter() bool                                  { return l.enter() }
 func (l *lifetime) Leave()                                       { l.leave() }
@@ -88,6 +106,7 @@ var (
 	Explain       = explain
 	FetchDecision = fetchDecision
 	JoinPath      = joinPath
+	KeyVersion    = keyVersion
 	Operate       = operate
 	PrintOperated = printOperated
 	Nobody        = nobody

@@ -11,10 +11,14 @@ import (
 // which key and under which scope, and how candidates fared. It is shared by
 // all sites and outlives reloads.
 type facts struct {
+	start time.Time // of the clock of rates
+
 	mu         sync.Mutex
 	arrivals   int64
 	keys       map[string]int // attempts in flight, by provider/key
 	scopes     map[string]int64
+	rates      map[rateKey]*rate
+	swept      int // how many rates were left when idle ones were last removed
 	candidates map[string]*experience
 }
 
@@ -29,7 +33,9 @@ const smoothing = 0.2
 
 func newFacts() *facts {
 	return &facts{
-		keys: make(map[string]int), scopes: make(map[string]int64), candidates: make(map[string]*experience),
+		start: time.Now(),
+		keys:  make(map[string]int), scopes: make(map[string]int64), rates: make(map[rateKey]*rate),
+		candidates: make(map[string]*experience),
 	}
 }
 
@@ -46,19 +52,20 @@ func (f *facts) arrive() int64 {
 func (f *facts) describe(candidates []policy.Candidate, requestScopes []policy.Scope) ([]policy.Candidate, []policy.Scope) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	now := time.Since(f.start)
 	described := make([]policy.Candidate, len(candidates))
 	for i, c := range candidates {
 		c.Load.InFlight = f.keys[keyOf(c)]
 		if x := f.candidates[c.ID]; x != nil {
 			c.Load.Latency, c.Load.Failures = x.latency, x.failures
 		}
-		c.Scopes = f.usedLocked(c.Scopes)
+		c.Scopes = f.usedLocked(now, c.Scopes)
 		described[i] = c
 	}
-	return described, f.usedLocked(requestScopes)
+	return described, f.usedLocked(now, requestScopes)
 }
 
-func (f *facts) usedLocked(scopes []policy.Scope) []policy.Scope {
+func (f *facts) usedLocked(now time.Duration, scopes []policy.Scope) []policy.Scope {
 	if len(scopes) == 0 {
 		return nil
 	}
@@ -66,33 +73,14 @@ func (f *facts) usedLocked(scopes []policy.Scope) []policy.Scope {
 	for i, s := range scopes {
 		if s.Kind == policy.ScopeConcurrency {
 			s.Used = f.scopes[s.ID]
+		} else if r := f.rates[rateKeyOf(s)]; r != nil {
+			if r.expire(now, s.Window); len(r.slots) > 0 {
+				s.Used, s.Resets = max(r.total, 0), f.start.Add(r.resets(s.Window))
+			}
 		}
 		used[i] = s
 	}
 	return used
-}
-
-// begin counts a request that runs on c, and returns what undoes that.
-func (f *facts) begin(c policy.Candidate, requestScopes []policy.Scope) func() {
-	count := func(n int) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.keys[keyOf(c)] += n; f.keys[keyOf(c)] == 0 {
-			delete(f.keys, keyOf(c))
-		}
-		for _, scopes := range [][]policy.Scope{c.Scopes, requestScopes} {
-			for _, s := range scopes {
-				if s.Kind != policy.ScopeConcurrency {
-					continue
-				}
-				if f.scopes[s.ID] += int64(n); f.scopes[s.ID] == 0 {
-					delete(f.scopes, s.ID)
-				}
-			}
-		}
-	}
-	count(1)
-	return sync.OnceFunc(func() { count(-1) })
 }
 
 // learn takes note of how an attempt ended.

@@ -185,7 +185,11 @@ func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
 }
 
 func (h *Handler) provisionModels() error {
-	all := h.catalog()
+	versions, err := h.versions()
+	if err != nil {
+		return err
+	}
+	all := h.catalog(versions)
 	h.models = make(map[modelKey]*model)
 	h.listings = make(map[string][]format.Model)
 	for i := range h.Models {

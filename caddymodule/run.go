@@ -47,9 +47,9 @@ type run struct {
 	leases   []lease            // in the order in which they were given
 	outcome  outcome            // of what runs under the leases
 	chosen   policy.Candidate
-	admits   int // how often a lease was asked for
-	tries    int // how often the request was sent
-	uncount  func()
+	admits   int   // how often a lease was asked for
+	tries    int   // how often the request was sent
+	hold     *hold // what runs under the leases, as the facts count it
 	leased   time.Time
 	asked    atomic.Int64            // the value of admits that the present lease was asked with
 	revoke   context.CancelCauseFunc // ends the request
@@ -86,7 +86,7 @@ func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Oper
 	defer cancel()
 	id := uuid.Must(uuid.NewV7()).String()
 	w.Header().Set("X-Usher-Request-Id", id)
-	r := &run{h: h, op: op, repl: repl, who: who, began: time.Now(), uncount: func() {}, revoke: revoke}
+	r := &run{h: h, op: op, repl: repl, who: who, began: time.Now(), revoke: revoke}
 	r.record = &decision{
 		ID: id, Time: r.began, Caller: who.ID, Group: who.Group, Operation: op.Name,
 		Selections: []selectionRecord{}, Admissions: []admissionRecord{}, Attempts: []attemptRecord{},
@@ -278,7 +278,6 @@ func (r *run) gone() bool { return errors.Is(r.ctx.Err(), context.Canceled) && r
 // release ends all leases of the request, in the reverse of their order. It
 // returns what is closed when the policies have taken note.
 func (r *run) release(span trace.SpanContext) []<-chan struct{} {
-	r.uncount()
 	out := policy.Outcome{Disposition: r.outcome.disposition, Usage: r.outcome.usage}
 	if out.Disposition == "" { // nothing was sent, and so nothing was used
 		out.Disposition, out.Usage = policy.Denied, new(policy.Usage)
@@ -286,6 +285,7 @@ func (r *run) release(span trace.SpanContext) []<-chan struct{} {
 			out.Disposition = policy.ClientGone
 		}
 	}
+	r.hold.end(out.Usage)
 	if !r.leased.IsZero() {
 		out.Duration = time.Since(r.leased)
 	}
