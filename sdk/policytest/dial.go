@@ -4,8 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -13,9 +13,13 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/usherproxy/usher/sdk"
+	"github.com/usherproxy/usher/sdk/conformance"
 	"github.com/usherproxy/usher/sdk/host"
 	"github.com/usherproxy/usher/sdk/internal/wire"
 )
+
+// patience is how long what was served may take to end.
+const patience = 30 * time.Second
 
 // Build builds an instance of a policy in the process of the test, with a
 // configuration, which is a JSON object or empty. The instance is closed when
@@ -28,7 +32,7 @@ func Build(t testing.TB, definition sdk.Definition, config string) sdk.Policies 
 		cancel()
 		t.Fatalf("build policy %s: %v", definition.Name(), err)
 	}
-	closeWithTest(t, &p)
+	conformance.CloseWith(t, &p)
 	t.Cleanup(cancel) // runs before the instance is closed, as at the end of a process
 	return p
 }
@@ -37,7 +41,7 @@ func Build(t testing.TB, definition sdk.Definition, config string) sdk.Policies 
 // connection with a session, as Usher does.
 func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 	t.Helper()
-	return configure(t, Connect(t, definition), "instance", definition, config)
+	return conformance.Configure(t, Connect(t, definition), "instance", definition.Name(), config)
 }
 
 // DialUnary is like [Dial] without a session, as Usher does with a plugin that
@@ -115,42 +119,4 @@ func dial(t testing.TB, listener *bufconn.Listener) *grpc.ClientConn {
 		}
 	})
 	return conn
-}
-
-func configure(t testing.TB, client *host.Client, instance string, definition sdk.Definition, config string) sdk.Policies {
-	t.Helper()
-	kinds, err := client.Configure(t.Context(), instance, definition.Name(), json.RawMessage(config))
-	if err != nil {
-		t.Fatalf("configure policy %s: %v", definition.Name(), err)
-	}
-	p := client.Instance(instance, kinds)
-	closeWithTest(t, &p)
-	return p
-}
-
-// closeWithTest closes p at the end of the test, unless the test has done so.
-func closeWithTest(t testing.TB, p *sdk.Policies) {
-	if p.Close == nil {
-		return
-	}
-	closeOnce := once(p.Close)
-	p.Close = closeOnce
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := closeOnce(ctx); err != nil {
-			t.Errorf("close instance: %v", err)
-		}
-	})
-}
-
-// once returns a function that calls f the first time, and gives the same
-// answer afterwards.
-func once(f func(context.Context) error) func(context.Context) error {
-	var o sync.Once
-	var err error
-	return func(ctx context.Context) error {
-		o.Do(func() { err = f(ctx) })
-		return err
-	}
 }

@@ -2,9 +2,7 @@ package policytest_test
 
 import (
 	"context"
-	"os"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -13,32 +11,7 @@ import (
 	"github.com/usherproxy/usher/sdk/policytest"
 )
 
-func TestMain(m *testing.M) {
-	if os.Getenv(faultEnv) != "" {
-		policytest.SetPatience(500 * time.Millisecond)
-		os.Exit(m.Run())
-	}
-	goleak.VerifyTestMain(m)
-}
-
-func TestGateKeepsTheContract(t *testing.T) {
-	t.Parallel()
-	policytest.TestDefinition(t, defineGate, ``, `{"name": "east"}`)
-}
-
-func TestGateEnforcesScopes(t *testing.T) {
-	t.Parallel()
-	t.Run("in process", func(t *testing.T) {
-		policytest.TestScopes(t, func(t *testing.T) policy.Admitter {
-			return policytest.Build(t, defineGate(), ``).Admission
-		})
-	})
-	t.Run("connected", func(t *testing.T) {
-		policytest.TestScopes(t, func(t *testing.T) policy.Admitter {
-			return policytest.Dial(t, defineGate(), ``).Admission
-		})
-	})
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestSlotsKeepTheContract(t *testing.T) {
 	t.Parallel()

@@ -1,32 +1,29 @@
-package policytest
+package conformance
 
 import (
 	"context"
 	"fmt"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
 )
 
-// TestObserver checks that a [policy.Observer] takes whatever the host tells
-// it, from many goroutines, and does not block. Each check gets an instance of
-// its own from build.
-func TestObserver(t *testing.T, build func(t *testing.T) policy.Observer) {
-	t.Run("all dispositions are taken under concurrency", func(t *testing.T) {
-		t.Parallel()
-		observe(t.Context(), t, build(t))
-	})
-	t.Run("an ended context is taken", func(t *testing.T) {
-		t.Parallel()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		observe(ctx, t, build(t))
-	})
+// Observer returns the checks that a [policy.Observer] takes whatever the host
+// tells it, from many goroutines, and does not block. Each check gets an
+// instance of its own from build.
+func Observer(build func(t T) policy.Observer) []Check {
+	return []Check{
+		{"all dispositions are taken under concurrency", func(t T) { observe(t.Context(), t, build(t)) }},
+		{"an ended context is taken", func(t T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			observe(ctx, t, build(t))
+		}},
+	}
 }
 
-func observe(ctx context.Context, t *testing.T, o policy.Observer) {
+func observe(ctx context.Context, t T, o policy.Observer) {
 	var hosts sync.WaitGroup
 	for i := range 8 {
 		hosts.Go(func() {

@@ -1,4 +1,4 @@
-package policytest_test
+package conformance_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package policytest
+package conformance
 
 import "time"
 

@@ -1,4 +1,4 @@
-package policytest
+package conformance
 
 import (
 	"context"
@@ -8,28 +8,30 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
 )
 
-// TestSelector checks what every [policy.Selector] must keep, whatever it
-// prefers. Each check gets an instance of its own from build.
-func TestSelector(t *testing.T, build func(t *testing.T) policy.Selector) {
-	for name, check := range map[string]func(t *testing.T, s policy.Selector){
-		"answers are about what was offered":   judgesWhatIsOffered,
-		"no candidates":                        judgesNothing,
-		"earlier verdicts":                     judgesAfterOthers,
-		"answers are right under concurrency":  judgesConcurrently,
-		"arguments are not changed":            keepsQuestions,
-		"an ended context is answered at once": answersEndedContexts,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			check(t, build(t))
-		})
+// Selector returns what every [policy.Selector] must keep, whatever it prefers.
+// Each check gets an instance of its own from build.
+func Selector(build func(t T) policy.Selector) []Check {
+	checks := []struct {
+		name  string
+		check func(t T, s policy.Selector)
+	}{
+		{"answers are about what was offered", judgesWhatIsOffered},
+		{"no candidates", judgesNothing},
+		{"earlier verdicts", judgesAfterOthers},
+		{"answers are right under concurrency", judgesConcurrently},
+		{"arguments are not changed", keepsQuestions},
+		{"an ended context is answered at once", answersEndedContexts},
 	}
+	all := make([]Check, len(checks))
+	for i, c := range checks {
+		all[i] = Check{c.name, func(t T) { c.check(t, build(t)) }}
+	}
+	return all
 }
 
 // offers are requests with candidates of all sorts. Equal seeds make equal
@@ -79,7 +81,7 @@ func (o *offers) candidate(i int) policy.Candidate {
 }
 
 // judge calls Select and checks its answer.
-func judge(t *testing.T, s policy.Selector, req *policy.SelectRequest) policy.Selection {
+func judge(t T, s policy.Selector, req *policy.SelectRequest) policy.Selection {
 	t.Helper()
 	selection, err := s.Select(t.Context(), req)
 	if err != nil {
@@ -90,20 +92,20 @@ func judge(t *testing.T, s policy.Selector, req *policy.SelectRequest) policy.Se
 	return selection
 }
 
-func judgesWhatIsOffered(t *testing.T, s policy.Selector) {
+func judgesWhatIsOffered(t T, s policy.Selector) {
 	o := newOffers(1)
 	for i := range 200 {
 		judge(t, s, o.next(i%20))
 	}
 }
 
-func judgesNothing(t *testing.T, s policy.Selector) {
+func judgesNothing(t T, s policy.Selector) {
 	if selection := judge(t, s, newOffers(2).next(0)); len(selection.Verdicts) > 0 {
 		t.Errorf("verdicts on no candidate: %v", selection.Verdicts)
 	}
 }
 
-func judgesAfterOthers(t *testing.T, s policy.Selector) {
+func judgesAfterOthers(t T, s policy.Selector) {
 	o := newOffers(3)
 	for range 50 {
 		req := o.next(8)
@@ -120,7 +122,7 @@ func judgesAfterOthers(t *testing.T, s policy.Selector) {
 	}
 }
 
-func judgesConcurrently(t *testing.T, s policy.Selector) {
+func judgesConcurrently(t T, s policy.Selector) {
 	var clients sync.WaitGroup
 	for i := range 50 {
 		clients.Go(func() {
@@ -133,7 +135,7 @@ func judgesConcurrently(t *testing.T, s policy.Selector) {
 	waitFor(t, &clients, "concurrent requests")
 }
 
-func keepsQuestions(t *testing.T, s policy.Selector) {
+func keepsQuestions(t T, s policy.Selector) {
 	asked, want := newOffers(4), newOffers(4)
 	for range 50 {
 		a, w := asked.next(6), want.next(6)
@@ -144,7 +146,7 @@ func keepsQuestions(t *testing.T, s policy.Selector) {
 	}
 }
 
-func answersEndedContexts(t *testing.T, s policy.Selector) {
+func answersEndedContexts(t T, s policy.Selector) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	req := newOffers(5).next(6)

@@ -1,4 +1,4 @@
-package policytest
+package conformance
 
 import (
 	"context"
@@ -7,21 +7,20 @@ import (
 	"reflect"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
 )
 
-// TestAdmitter checks what every [policy.Admitter] must keep, whatever it
-// limits. Each check gets an instance of its own from build.
+// Admitter returns what every [policy.Admitter] must keep, whatever it limits.
+// Each check gets an instance of its own from build.
 //
 // All requests of a check look alike to the policy, and carry one scope with a
 // limit of 4. The checks find out how many of them run at once. A policy whose
 // limit is reached earlier is tested at that limit; one that never says no is
 // tested only where that does not matter.
-func TestAdmitter(t *testing.T, build func(t *testing.T) policy.Admitter) {
-	run(t, build, []check{
+func Admitter(build func(t T) policy.Admitter) []Check {
+	return inRooms(build, []roomCheck{
 		{"a request is admitted and released", admitsAndReleases},
 		{"released room is used again", reusesRoom},
 		{"one release frees one place", freesOnePlace},
@@ -36,27 +35,25 @@ func TestAdmitter(t *testing.T, build func(t *testing.T) policy.Admitter) {
 	})
 }
 
-// A check is one thing that an [policy.Admitter] must keep.
-type check struct {
+// A roomCheck is one thing that a [policy.Admitter] must keep.
+type roomCheck struct {
 	name  string
-	check func(t *testing.T, r *room)
+	check func(t T, r *room)
 }
 
-func run(t *testing.T, build func(t *testing.T) policy.Admitter, checks []check) {
-	t.Helper()
-	for _, c := range checks {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			c.check(t, newRoom(t, build(t)))
-		})
+func inRooms(build func(t T) policy.Admitter, checks []roomCheck) []Check {
+	all := make([]Check, len(checks))
+	for i, c := range checks {
+		all[i] = Check{c.name, func(t T) { c.check(t, newRoom(t, build(t))) }}
 	}
+	return all
 }
 
-func admitsAndReleases(t *testing.T, r *room) {
+func admitsAndReleases(t T, r *room) {
 	release(t, r.admitted(t, r.usual(), "nothing runs"))
 }
 
-func reusesRoom(t *testing.T, r *room) {
+func reusesRoom(t T, r *room) {
 	leases := r.fill(t)
 	for i := range 100 {
 		place := i % len(leases)
@@ -66,7 +63,7 @@ func reusesRoom(t *testing.T, r *room) {
 	release(t, leases...)
 }
 
-func freesOnePlace(t *testing.T, r *room) {
+func freesOnePlace(t T, r *room) {
 	leases := r.fill(t)
 	release(t, leases[0])
 	leases[0] = r.admitted(t, r.usual(), "a lease was just released")
@@ -74,7 +71,7 @@ func freesOnePlace(t *testing.T, r *room) {
 	release(t, leases...)
 }
 
-func waitsForItsTurn(t *testing.T, r *room) {
+func waitsForItsTurn(t T, r *room) {
 	leases := r.fill(t)
 	waiting := r.wait(t.Context(), t, r.usual())
 	stillWaits(t, waiting, "nothing was released")
@@ -83,7 +80,7 @@ func waitsForItsTurn(t *testing.T, r *room) {
 	release(t, leases...)
 }
 
-func forgetsWhoLeaves(t *testing.T, r *room) {
+func forgetsWhoLeaves(t T, r *room) {
 	leases := r.fill(t)
 	for range 20 {
 		ctx, leave := context.WithCancel(t.Context())
@@ -99,7 +96,7 @@ func forgetsWhoLeaves(t *testing.T, r *room) {
 	release(t, leases...)
 }
 
-func losesNoRoom(t *testing.T, r *room) {
+func losesNoRoom(t T, r *room) {
 	leases := r.fill(t)
 	release(t, leases...)
 	var callers sync.WaitGroup
@@ -116,12 +113,12 @@ func losesNoRoom(t *testing.T, r *room) {
 	r.hasRoomFor(t, len(leases))
 }
 
-func holdsNothingForEndedContexts(t *testing.T, r *room) {
+func holdsNothingForEndedContexts(t T, r *room) {
 	leases := r.fill(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if a := receive(t, r.start(ctx, t, r.usual()), "an ended context"); a.err == nil {
-		t.Error("admitted, although there is no room")
+		t.Errorf("admitted, although there is no room")
 	}
 	release(t, leases...)
 	if a := receive(t, r.start(ctx, t, r.usual()), "an ended context"); a.err == nil {
@@ -130,7 +127,7 @@ func holdsNothingForEndedContexts(t *testing.T, r *room) {
 	r.hasRoomFor(t, len(leases))
 }
 
-func holdsItsLimit(t *testing.T, r *room) {
+func holdsItsLimit(t T, r *room) {
 	leases := r.fill(t)
 	release(t, leases...)
 	var running atomic.Int64
@@ -145,11 +142,8 @@ func holdsItsLimit(t *testing.T, r *room) {
 	r.hasRoomFor(t, len(leases))
 }
 
-func drains(t *testing.T, r *room) {
-	n := 1000
-	if testing.Short() {
-		n = 100
-	}
+func drains(t T, r *room) {
+	const n = 1000
 	var admitted atomic.Int64
 	r.crowd(t, n, 1, func(lease policy.Lease) {
 		admitted.Add(1)
@@ -165,7 +159,7 @@ func hold() { time.Sleep(rand.N(2 * time.Millisecond)) }
 
 // crowd lets callers send usual requests, one after the other, and hands their
 // leases to use. A policy may reject some of them.
-func (r *room) crowd(t *testing.T, callers, requests int, use func(policy.Lease)) {
+func (r *room) crowd(t T, callers, requests int, use func(policy.Lease)) {
 	t.Helper()
 	var all sync.WaitGroup
 	for range callers {
@@ -180,7 +174,7 @@ func (r *room) crowd(t *testing.T, callers, requests int, use func(policy.Lease)
 	waitFor(t, &all, "concurrent requests")
 }
 
-func admitsFurtherAttempts(t *testing.T, r *room) {
+func admitsFurtherAttempts(t T, r *room) {
 	req := r.usual()
 	for attempt := 1; attempt <= 5; attempt++ {
 		req := *req
@@ -189,7 +183,7 @@ func admitsFurtherAttempts(t *testing.T, r *room) {
 	}
 }
 
-func leavesArgumentsAlone(t *testing.T, r *room) {
+func leavesArgumentsAlone(t T, r *room) {
 	question := func() *policy.AdmitRequest {
 		return r.ask(r.requestNumber(1, r.scope("fleet", fleetLimit)),
 			candidate("k1", r.scope("k1", 2)), candidate("k2", r.scope("k2", 2)))
@@ -207,7 +201,7 @@ func leavesArgumentsAlone(t *testing.T, r *room) {
 }
 
 // hasRoomFor checks that as many requests as before may run.
-func (r *room) hasRoomFor(t *testing.T, n int) {
+func (r *room) hasRoomFor(t T, n int) {
 	t.Helper()
 	leases := r.fill(t)
 	if len(leases) != n {
@@ -217,7 +211,7 @@ func (r *room) hasRoomFor(t *testing.T, n int) {
 }
 
 // waitFor waits for goroutines that should end soon.
-func waitFor(t *testing.T, g *sync.WaitGroup, what string) {
+func waitFor(t T, g *sync.WaitGroup, what string) {
 	t.Helper()
 	done := make(chan struct{})
 	go func() {

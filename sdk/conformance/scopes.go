@@ -1,20 +1,19 @@
-package policytest
+package conformance
 
 import (
 	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"testing"
 
 	"github.com/usherproxy/usher/policy"
 )
 
-// TestScopes checks a [policy.Admitter] that enforces the limits of the scopes
-// that requests carry, of all kinds. Each check gets an instance of its own
-// from build. An admitter with a limit of its own must have room for 50.
-func TestScopes(t *testing.T, build func(t *testing.T) policy.Admitter) {
-	run(t, build, []check{
+// Scopes returns the checks of a [policy.Admitter] that enforces the limits of
+// the scopes that requests carry, of all kinds. Each check gets an instance of
+// its own from build. An admitter with a limit of its own must have room for 50.
+func Scopes(build func(t T) policy.Admitter) []Check {
+	return inRooms(build, []roomCheck{
 		{"no concurrency limit is ever passed", holdsAllLimits},
 		{"the next candidate serves when the first is full", takesTheNextCandidate},
 		{"a waiting request takes whichever candidate is free first", waitsForAnyCandidate},
@@ -30,7 +29,7 @@ func TestScopes(t *testing.T, build func(t *testing.T) policy.Admitter) {
 	})
 }
 
-func holdsAllLimits(t *testing.T, r *room) {
+func holdsAllLimits(t T, r *room) {
 	fleet := r.scope("fleet", 7)
 	callers := []policy.Scope{r.scope("caller:a", 2), r.scope("caller:b", 3), r.scope("caller:c", 4)}
 	keys := []policy.Candidate{
@@ -84,7 +83,7 @@ func newTally(scopes []policy.Scope, candidates ...policy.Candidate) tally {
 	return t
 }
 
-func (c tally) add(t *testing.T, scopes []policy.Scope, n int64) {
+func (c tally) add(t T, scopes []policy.Scope, n int64) {
 	for _, s := range scopes {
 		if now := c[s.ID].Add(n); now > s.Limit {
 			t.Errorf("%d requests hold scope %s; its limit is %d", now, s.ID, s.Limit)
@@ -92,7 +91,7 @@ func (c tally) add(t *testing.T, scopes []policy.Scope, n int64) {
 	}
 }
 
-func takesTheNextCandidate(t *testing.T, r *room) {
+func takesTheNextCandidate(t T, r *room) {
 	k1, k2 := candidate("k1", r.scope("key:k1", 1)), candidate("k2", r.scope("key:k2", 1))
 	ask := func() *policy.AdmitRequest { return r.ask(r.request(), k1, k2) }
 	first := r.admitted(t, ask(), "nothing runs")
@@ -109,7 +108,7 @@ func takesTheNextCandidate(t *testing.T, r *room) {
 	release(t, second, again)
 }
 
-func waitsForAnyCandidate(t *testing.T, r *room) {
+func waitsForAnyCandidate(t T, r *room) {
 	candidates := []policy.Candidate{candidate("k1", r.scope("key:k1", 1)), candidate("k2", r.scope("key:k2", 1))}
 	leases := make([]policy.Lease, 2)
 	for i := range leases {
@@ -126,7 +125,7 @@ func waitsForAnyCandidate(t *testing.T, r *room) {
 	release(t, leases...)
 }
 
-func holdsNothingWhenRejected(t *testing.T, r *room) {
+func holdsNothingWhenRejected(t T, r *room) {
 	full, free := r.scope("full", 1), r.scope("free", 1)
 	rate := r.window("rate", policy.ScopeRequests, 1)
 	holder := r.admitted(t, r.ask(r.request(full), candidate("k1")), "nothing runs")
@@ -137,7 +136,7 @@ func holdsNothingWhenRejected(t *testing.T, r *room) {
 	release(t, holder, r.admitted(t, r.ask(r.request(free, rate), candidate("k1")), "only rejected requests asked for these scopes"))
 }
 
-func holdsNothingAfterLeaving(t *testing.T, r *room) {
+func holdsNothingAfterLeaving(t T, r *room) {
 	full, free := r.scope("full", 1), r.scope("free", 1)
 	rate := r.window("rate", policy.ScopeRequests, 1)
 	holder := r.admitted(t, r.ask(r.request(full), candidate("k1")), "nothing runs")
@@ -145,12 +144,12 @@ func holdsNothingAfterLeaving(t *testing.T, r *room) {
 	waiting := r.wait(ctx, t, r.ask(r.request(free, rate, full), candidate("k1")))
 	leave()
 	if a := receive(t, waiting, "a request whose caller left"); a.err == nil {
-		t.Fatal("admitted, although one of its scopes is full")
+		t.Fatalf("admitted, although one of its scopes is full")
 	}
 	release(t, holder, r.admitted(t, r.ask(r.request(free, rate), candidate("k1")), "the only request in line has left"))
 }
 
-func obeysRaisedLimits(t *testing.T, r *room) {
+func obeysRaisedLimits(t T, r *room) {
 	ask := func(limit int64) *policy.AdmitRequest {
 		return r.ask(r.request(r.scope("fleet", limit)), candidate("k1"))
 	}
@@ -161,7 +160,7 @@ func obeysRaisedLimits(t *testing.T, r *room) {
 	release(t, first, second)
 }
 
-func obeysLoweredLimits(t *testing.T, r *room) {
+func obeysLoweredLimits(t T, r *room) {
 	ask := func(limit int64) *policy.AdmitRequest {
 		return r.ask(r.request(r.scope("fleet", limit)), candidate("k1"))
 	}
@@ -174,7 +173,7 @@ func obeysLoweredLimits(t *testing.T, r *room) {
 	release(t, r.admitted(t, ask(1), "nothing runs"))
 }
 
-func tellsKindsApart(t *testing.T, r *room) {
+func tellsKindsApart(t T, r *room) {
 	concurrency := r.scope("x", 1)
 	requests, tokens := r.window("x", policy.ScopeRequests, 1), r.window("x", policy.ScopeTokens, 1)
 	longer := requests
@@ -187,7 +186,7 @@ func tellsKindsApart(t *testing.T, r *room) {
 	release(t, leases...)
 }
 
-func countsRequests(t *testing.T, r *room) {
+func countsRequests(t T, r *room) {
 	rate := r.window("rate", policy.ScopeRequests, 3)
 	for range 3 {
 		release(t, r.admitted(t, r.ask(r.request(rate), candidate("k1")), "the window has requests left"))
@@ -208,7 +207,7 @@ func used(n int64) policy.Outcome {
 	return policy.Outcome{Disposition: policy.OK, Usage: &policy.Usage{InputTokens: n / 2, OutputTokens: n - n/2}}
 }
 
-func settlesTokens(t *testing.T, r *room) {
+func settlesTokens(t T, r *room) {
 	s := r.window("tokens", policy.ScopeTokens, 1000)
 	lease := r.admitted(t, r.tokens(s, 600), "no token is used")
 	r.rejected(t, r.tokens(s, 600), "600 of 1000 tokens are reserved")
@@ -221,14 +220,14 @@ func settlesTokens(t *testing.T, r *room) {
 	r.rejected(t, r.tokens(s, 1), "all tokens are used")
 }
 
-func keepsUnknownUsageSpent(t *testing.T, r *room) {
+func keepsUnknownUsageSpent(t T, r *room) {
 	s := r.window("tokens", policy.ScopeTokens, 1000)
 	releaseWith(t, r.admitted(t, r.tokens(s, 600), "no token is used"), policy.Outcome{Disposition: policy.ClientGone})
 	r.rejected(t, r.tokens(s, 600), "600 of 1000 tokens count as used")
 	releaseWith(t, r.admitted(t, r.tokens(s, 400), "600 of 1000 tokens count as used"), used(400))
 }
 
-func spendsOverrun(t *testing.T, r *room) {
+func spendsOverrun(t T, r *room) {
 	s := r.window("tokens", policy.ScopeTokens, 1000)
 	releaseWith(t, r.admitted(t, r.tokens(s, 100), "no token is used"), used(950))
 	r.rejected(t, r.tokens(s, 100), "950 of 1000 tokens are used")

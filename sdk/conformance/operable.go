@@ -1,36 +1,35 @@
-package policytest
+package conformance
 
 import (
 	"context"
 	"encoding/json"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/usherproxy/usher/policy"
 )
 
-// TestOperable checks that a [policy.Operable] answers its operators. Each
-// check gets an instance of its own from build.
-func TestOperable(t *testing.T, build func(t *testing.T) policy.Operable) {
-	for name, check := range map[string]func(t *testing.T, o policy.Operable){
-		"status is answered as JSON and without input": func(t *testing.T, o policy.Operable) {
-			status(t, o)
-			status(t, o)
-		},
-		"an unknown command is an error that names it": refusesUnknownCommands,
-		"commands are taken under concurrency":         operatesConcurrently,
-		"an ended context is answered at once":         operatesInEndedContext,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			check(t, build(t))
-		})
+// Operable returns the checks that a [policy.Operable] answers its operators.
+// Each check gets an instance of its own from build.
+func Operable(build func(t T) policy.Operable) []Check {
+	checks := []struct {
+		name  string
+		check func(t T, o policy.Operable)
+	}{
+		{"status is answered as JSON and without input", func(t T, o policy.Operable) { status(t, o); status(t, o) }},
+		{"an unknown command is an error that names it", refusesUnknownCommands},
+		{"commands are taken under concurrency", operatesConcurrently},
+		{"an ended context is answered at once", operatesInEndedContext},
 	}
+	all := make([]Check, len(checks))
+	for i, c := range checks {
+		all[i] = Check{c.name, func(t T) { c.check(t, build(t)) }}
+	}
+	return all
 }
 
 // status asks for the status.
-func status(t *testing.T, o policy.Operable) {
+func status(t T, o policy.Operable) {
 	t.Helper()
 	out, err := o.Operate(t.Context(), policy.Command{Name: "status"})
 	if err != nil {
@@ -42,7 +41,7 @@ func status(t *testing.T, o policy.Operable) {
 
 const noCommand = "no_such_command_of_policytest"
 
-func refusesUnknownCommands(t *testing.T, o policy.Operable) {
+func refusesUnknownCommands(t T, o policy.Operable) {
 	for _, input := range []string{"", `{}`, `[1, "x", null]`} {
 		out, err := o.Operate(t.Context(), policy.Command{Name: noCommand, Input: json.RawMessage(input)})
 		if err == nil || !strings.Contains(err.Error(), noCommand) {
@@ -52,7 +51,7 @@ func refusesUnknownCommands(t *testing.T, o policy.Operable) {
 	status(t, o)
 }
 
-func operatesConcurrently(t *testing.T, o policy.Operable) {
+func operatesConcurrently(t T, o policy.Operable) {
 	var operators sync.WaitGroup
 	for range 8 {
 		operators.Go(func() {
@@ -64,7 +63,7 @@ func operatesConcurrently(t *testing.T, o policy.Operable) {
 	waitFor(t, &operators, "status")
 }
 
-func operatesInEndedContext(t *testing.T, o policy.Operable) {
+func operatesInEndedContext(t T, o policy.Operable) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	var call sync.WaitGroup

@@ -1,36 +1,41 @@
-package policytest
+package conformance
 
 import (
 	"context"
-	"testing"
 
 	"github.com/usherproxy/usher/policy"
 )
 
-// TestRestorer checks that a new instance goes on where another one stopped.
-// Each instance that build returns must know nothing of the others. The checks
-// use the same requests as [TestAdmitter], and skip a policy without a limit.
-func TestRestorer(t *testing.T, build func(t *testing.T) policy.Restorer) {
-	for name, check := range map[string]func(t *testing.T, r *room, limit int){
-		"nothing to restore":                     restoresNothing,
-		"running requests count":                 countsRunning,
-		"more may run than the limit":            countsMoreThanTheLimit,
-		"waiting requests keep their order":      keepsOrder,
-		"a restored ticket whose caller left":    forgetsRestoredTickets,
-		"a restored ticket goes before new ones": keepsPlaceBeforeNewRequests,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+// Restorer returns the checks that a new instance goes on where another one
+// stopped. Each instance that build returns must know nothing of the others.
+// The checks use the same requests as [Admitter], and skip a policy without a
+// limit.
+func Restorer(build func(t T) policy.Restorer) []Check {
+	checks := []struct {
+		name  string
+		check func(t T, r *room, limit int)
+	}{
+		{"nothing to restore", restoresNothing},
+		{"running requests count", countsRunning},
+		{"more may run than the limit", countsMoreThanTheLimit},
+		{"waiting requests keep their order", keepsOrder},
+		{"a restored ticket whose caller left", forgetsRestoredTickets},
+		{"a restored ticket goes before new ones", keepsPlaceBeforeNewRequests},
+	}
+	all := make([]Check, len(checks))
+	for i, c := range checks {
+		all[i] = Check{c.name, func(t T) {
 			old := newRoom(t, build(t))
 			leases := old.fill(t)
 			release(t, leases...)
-			check(t, newRoom(t, build(t)), len(leases))
-		})
+			c.check(t, newRoom(t, build(t)), len(leases))
+		}}
 	}
+	return all
 }
 
 // restore hands n running requests and some waiting ones to the instance.
-func (r *room) restore(t *testing.T, n int, waiting ...policy.AdmitRequest) []policy.Lease {
+func (r *room) restore(t T, n int, waiting ...policy.AdmitRequest) []policy.Lease {
 	t.Helper()
 	running := make([]policy.Held, n)
 	for i := range running {
@@ -61,12 +66,12 @@ func (r *room) line(n int) []policy.AdmitRequest {
 	return line
 }
 
-func restoresNothing(t *testing.T, r *room, limit int) {
+func restoresNothing(t T, r *room, limit int) {
 	r.restore(t, 0)
 	r.hasRoomFor(t, limit)
 }
 
-func countsRunning(t *testing.T, r *room, limit int) {
+func countsRunning(t T, r *room, limit int) {
 	leases := r.restore(t, limit)
 	r.rejected(t, r.usual(), "as many requests run as may")
 	release(t, leases[0])
@@ -76,7 +81,7 @@ func countsRunning(t *testing.T, r *room, limit int) {
 	r.hasRoomFor(t, limit)
 }
 
-func countsMoreThanTheLimit(t *testing.T, r *room, limit int) {
+func countsMoreThanTheLimit(t T, r *room, limit int) {
 	leases := r.restore(t, limit+1)
 	r.rejected(t, r.usual(), "more requests run than may")
 	release(t, leases[0])
@@ -87,7 +92,7 @@ func countsMoreThanTheLimit(t *testing.T, r *room, limit int) {
 	r.hasRoomFor(t, limit)
 }
 
-func keepsOrder(t *testing.T, r *room, limit int) {
+func keepsOrder(t T, r *room, limit int) {
 	line := r.line(4)
 	leases := r.restore(t, limit, line...)
 	answers := make([]<-chan answer, len(line))
@@ -97,7 +102,7 @@ func keepsOrder(t *testing.T, r *room, limit int) {
 	r.servesInOrder(t, leases, answers)
 }
 
-func keepsPlaceBeforeNewRequests(t *testing.T, r *room, limit int) {
+func keepsPlaceBeforeNewRequests(t T, r *room, limit int) {
 	line := r.line(2)
 	leases := r.restore(t, limit, line...)
 	fresh := r.wait(t.Context(), t, r.usual())
@@ -108,7 +113,7 @@ func keepsPlaceBeforeNewRequests(t *testing.T, r *room, limit int) {
 
 // servesInOrder releases one lease after the other, and checks that each goes
 // to the next of the line.
-func (r *room) servesInOrder(t *testing.T, leases []policy.Lease, line []<-chan answer) {
+func (r *room) servesInOrder(t T, leases []policy.Lease, line []<-chan answer) {
 	t.Helper()
 	for i, next := range line {
 		release(t, leases[0])
@@ -120,13 +125,13 @@ func (r *room) servesInOrder(t *testing.T, leases []policy.Lease, line []<-chan 
 	release(t, leases...)
 }
 
-func forgetsRestoredTickets(t *testing.T, r *room, limit int) {
+func forgetsRestoredTickets(t T, r *room, limit int) {
 	line := r.line(2)
 	leases := r.restore(t, limit, line...)
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if a := receive(t, r.start(gone, t, &line[0]), "a restored ticket whose caller left"); a.err == nil {
-		t.Fatal("admitted, although there is no room")
+		t.Fatalf("admitted, although there is no room")
 	}
 	r.servesInOrder(t, leases, []<-chan answer{r.wait(t.Context(), t, &line[1])})
 	r.hasRoomFor(t, limit)

@@ -1,11 +1,10 @@
-package policytest
+package conformance
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"sync"
-	"testing"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -29,7 +28,7 @@ type room struct {
 }
 
 // newRoom returns a room whose calls have ended when the test has.
-func newRoom(t *testing.T, a policy.Admitter) *room {
+func newRoom(t T, a policy.Admitter) *room {
 	r := &room{world: newWorld(), admitter: a}
 	t.Cleanup(func() { waitFor(t, &r.calls, "Admit after the end of its context") })
 	return r
@@ -59,14 +58,14 @@ func (r *room) ask(req *policy.Request, candidates ...policy.Candidate) *policy.
 }
 
 // admit calls Admit and checks what must hold for every answer.
-func (r *room) admit(ctx context.Context, t *testing.T, req *policy.AdmitRequest) answer {
+func (r *room) admit(ctx context.Context, t T, req *policy.AdmitRequest) answer {
 	t.Helper()
 	lease, err := r.admitter.Admit(ctx, req)
 	rejection, rejected := errors.AsType[*policy.Rejection](err)
 	switch {
 	case err == nil && lease == nil:
 		err = errors.New("neither a lease nor an error")
-		t.Error("Admit returned neither a lease nor an error")
+		t.Errorf("Admit returned neither a lease nor an error")
 	case err == nil && (lease.Candidate() < 0 || lease.Candidate() >= len(req.Candidates)):
 		t.Errorf("Admit returned a lease on candidate %d of %d", lease.Candidate(), len(req.Candidates))
 	case rejected && !rejection.Reason.Valid():
@@ -87,7 +86,7 @@ func endedBy(ctx context.Context, err error) bool {
 }
 
 // start calls Admit and returns where its answer will be.
-func (r *room) start(ctx context.Context, t *testing.T, req *policy.AdmitRequest) <-chan answer {
+func (r *room) start(ctx context.Context, t T, req *policy.AdmitRequest) <-chan answer {
 	answers := make(chan answer, 1)
 	r.calls.Go(func() { answers <- r.admit(ctx, t, req) })
 	return answers
@@ -95,14 +94,14 @@ func (r *room) start(ctx context.Context, t *testing.T, req *policy.AdmitRequest
 
 // now asks for an answer at once, and returns a lease, or nil if the request
 // was rejected.
-func (r *room) now(t *testing.T, req *policy.AdmitRequest) policy.Lease {
+func (r *room) now(t T, req *policy.AdmitRequest) policy.Lease {
 	t.Helper()
 	req.NoWait = true
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	a := receive(t, r.start(ctx, t, req), "Admit with NoWait")
 	if ctx.Err() != nil {
-		t.Fatal("Admit with NoWait waited")
+		t.Fatalf("Admit with NoWait waited")
 	}
 	if _, rejected := errors.AsType[*policy.Rejection](a.err); a.err != nil && !rejected {
 		t.Fatalf("Admit with NoWait: %v; want a lease or a *policy.Rejection", a.err)
@@ -111,7 +110,7 @@ func (r *room) now(t *testing.T, req *policy.AdmitRequest) policy.Lease {
 }
 
 // admitted asks for a lease that there must be room for.
-func (r *room) admitted(t *testing.T, req *policy.AdmitRequest, why string) policy.Lease {
+func (r *room) admitted(t T, req *policy.AdmitRequest, why string) policy.Lease {
 	t.Helper()
 	lease := r.now(t, req)
 	if lease == nil {
@@ -121,7 +120,7 @@ func (r *room) admitted(t *testing.T, req *policy.AdmitRequest, why string) poli
 }
 
 // rejected asks for a lease that there must be no room for.
-func (r *room) rejected(t *testing.T, req *policy.AdmitRequest, why string) {
+func (r *room) rejected(t T, req *policy.AdmitRequest, why string) {
 	t.Helper()
 	if lease := r.now(t, req); lease != nil {
 		t.Fatalf("admitted on candidate %d, although %s", lease.Candidate(), why)
@@ -130,14 +129,14 @@ func (r *room) rejected(t *testing.T, req *policy.AdmitRequest, why string) {
 
 // fill takes all room with usual requests, and returns their leases. It skips
 // the test if the policy sets no limit.
-func (r *room) fill(t *testing.T) []policy.Lease {
+func (r *room) fill(t T) []policy.Lease {
 	t.Helper()
 	var leases []policy.Lease
 	for len(leases) < unlimited {
 		lease := r.now(t, r.usual())
 		if lease == nil {
 			if len(leases) == 0 {
-				t.Fatal("rejected, although nothing runs")
+				t.Fatalf("rejected, although nothing runs")
 			}
 			return leases
 		}
@@ -148,7 +147,7 @@ func (r *room) fill(t *testing.T) []policy.Lease {
 }
 
 // wait starts a request for which there is no room, and returns once it waits.
-func (r *room) wait(ctx context.Context, t *testing.T, req *policy.AdmitRequest) <-chan answer {
+func (r *room) wait(ctx context.Context, t T, req *policy.AdmitRequest) <-chan answer {
 	t.Helper()
 	positions := make(chan int, 1)
 	req.Waiting = func(position int) {
@@ -166,13 +165,13 @@ func (r *room) wait(ctx context.Context, t *testing.T, req *policy.AdmitRequest)
 	case a := <-answers:
 		t.Fatalf("did not wait: %s", a)
 	case <-time.After(patience):
-		t.Fatal("Admit neither answered nor called Waiting")
+		t.Fatalf("Admit neither answered nor called Waiting")
 	}
 	return answers
 }
 
 // gets waits for the lease of a request that waits.
-func gets(t *testing.T, answers <-chan answer, why string) policy.Lease {
+func gets(t T, answers <-chan answer, why string) policy.Lease {
 	t.Helper()
 	a := receive(t, answers, why)
 	if a.err != nil {
@@ -181,7 +180,7 @@ func gets(t *testing.T, answers <-chan answer, why string) policy.Lease {
 	return a.lease
 }
 
-func receive(t *testing.T, answers <-chan answer, what string) answer {
+func receive(t T, answers <-chan answer, what string) answer {
 	t.Helper()
 	select {
 	case a := <-answers:
@@ -193,7 +192,7 @@ func receive(t *testing.T, answers <-chan answer, what string) answer {
 }
 
 // stillWaits fails if a request has been answered.
-func stillWaits(t *testing.T, answers <-chan answer, why string) {
+func stillWaits(t T, answers <-chan answer, why string) {
 	t.Helper()
 	select {
 	case a := <-answers:
@@ -203,7 +202,7 @@ func stillWaits(t *testing.T, answers <-chan answer, why string) {
 }
 
 // release ends leases as the host does after a success.
-func release(t *testing.T, leases ...policy.Lease) {
+func release(t T, leases ...policy.Lease) {
 	t.Helper()
 	for _, lease := range leases {
 		releaseWith(t, lease, policy.Outcome{
@@ -214,7 +213,7 @@ func release(t *testing.T, leases ...policy.Lease) {
 	}
 }
 
-func releaseWith(t *testing.T, lease policy.Lease, out policy.Outcome) {
+func releaseWith(t T, lease policy.Lease, out policy.Outcome) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
