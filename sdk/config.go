@@ -2,7 +2,6 @@ package sdk
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -182,11 +181,9 @@ func optionNames(t reflect.Type) (names []string, closed bool) {
 		return nil, false
 	}
 	for _, f := range reflect.VisibleFields(t) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if !f.IsExported() || f.Tag.Get("json") == "-" || f.Anonymous && name == "" {
-			continue
+		if name, ok := optionName(f); ok {
+			names = append(names, name)
 		}
-		names = append(names, cmp.Or(name, f.Name))
 	}
 	slices.Sort(names)
 	return names, true

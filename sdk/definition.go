@@ -32,6 +32,7 @@ type Policies struct {
 // A Definition is a policy that a process can build instances of.
 type Definition struct {
 	name     string
+	options  []Option
 	validate func(config json.RawMessage) []Diagnostic
 	build    func(ctx context.Context, config json.RawMessage) (Policies, []Diagnostic)
 }
@@ -61,7 +62,8 @@ func (d Definition) Build(ctx context.Context, config json.RawMessage) (Policies
 // the process is about to end.
 func Define[C any](name string, defaults C, build func(ctx context.Context, config C) (Policies, error)) Definition {
 	return Definition{
-		name: name,
+		name:    name,
+		options: describe(defaults),
 		validate: func(raw json.RawMessage) []Diagnostic {
 			_, diagnostics := decode(defaults, raw)
 			return diagnostics

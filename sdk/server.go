@@ -61,6 +61,11 @@ func (s *server) GetInfo(context.Context, *policypb.GetInfoRequest) (*policypb.G
 	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version, Capabilities: []string{wire.CapabilitySession}}
 	for _, d := range s.definitions {
 		info.Policies = append(info.Policies, d.name)
+		details := &policypb.PolicyInfo{Name: d.name}
+		for _, o := range d.options {
+			details.Options = append(details.Options, &policypb.OptionInfo{Name: o.Name, Type: o.Type, DefaultJson: o.Default})
+		}
+		info.Details = append(info.Details, details)
 	}
 	return info, nil
 }

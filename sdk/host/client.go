@@ -104,6 +104,10 @@ type Info struct {
 
 	// Capabilities name what the plugin can do beyond the mandatory calls.
 	Capabilities []string
+
+	// Options describes those of the policies whose plugin does so, by the
+	// name of the policy.
+	Options map[string][]sdk.Option
 }
 
 // Info asks what the process is.
@@ -112,7 +116,17 @@ func (c *Client) Info(ctx context.Context, hostVersion string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
-	return Info{Name: resp.GetName(), Version: resp.GetVersion(), Policies: resp.GetPolicies(), Capabilities: resp.GetCapabilities()}, nil
+	info := Info{Name: resp.GetName(), Version: resp.GetVersion(), Policies: resp.GetPolicies(), Capabilities: resp.GetCapabilities()}
+	for _, p := range resp.GetDetails() {
+		if info.Options == nil {
+			info.Options = make(map[string][]sdk.Option)
+		}
+		info.Options[p.GetName()] = []sdk.Option{}
+		for _, o := range p.GetOptions() {
+			info.Options[p.GetName()] = append(info.Options[p.GetName()], sdk.Option{Name: o.GetName(), Type: o.GetType(), Default: o.GetDefaultJson()})
+		}
+	}
+	return info, nil
 }
 
 // ValidateConfig checks a configuration, a JSON object, without side effects.

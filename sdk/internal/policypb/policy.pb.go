@@ -269,7 +269,9 @@ type GetInfoResponse struct {
 	// policies are the names that ConfigureRequest may use.
 	Policies []string `protobuf:"bytes,3,rep,name=policies,proto3" json:"policies,omitempty"`
 	// capabilities name what the plugin can do beyond the mandatory calls.
-	Capabilities  []string `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	Capabilities []string `protobuf:"bytes,4,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
+	// details describes policies, for people. It may be left out.
+	Details       []*PolicyInfo `protobuf:"bytes,5,rep,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -332,6 +334,133 @@ func (x *GetInfoResponse) GetCapabilities() []string {
 	return nil
 }
 
+func (x *GetInfoResponse) GetDetails() []*PolicyInfo {
+	if x != nil {
+		return x.Details
+	}
+	return nil
+}
+
+// PolicyInfo describes one policy.
+type PolicyInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is one of GetInfoResponse.policies.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// options are those that its configuration may have, in the order of their
+	// names.
+	Options       []*OptionInfo `protobuf:"bytes,2,rep,name=options,proto3" json:"options,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PolicyInfo) Reset() {
+	*x = PolicyInfo{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PolicyInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PolicyInfo) ProtoMessage() {}
+
+func (x *PolicyInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PolicyInfo.ProtoReflect.Descriptor instead.
+func (*PolicyInfo) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *PolicyInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PolicyInfo) GetOptions() []*OptionInfo {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// OptionInfo describes one option of a configuration.
+type OptionInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// name is the name, with dots between nested names.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// type says in a few words what its value is.
+	Type string `protobuf:"bytes,2,opt,name=type,proto3" json:"type,omitempty"`
+	// default_json is the value that it has if it is left out, or empty.
+	DefaultJson   []byte `protobuf:"bytes,3,opt,name=default_json,json=defaultJson,proto3" json:"default_json,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OptionInfo) Reset() {
+	*x = OptionInfo{}
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OptionInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OptionInfo) ProtoMessage() {}
+
+func (x *OptionInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OptionInfo.ProtoReflect.Descriptor instead.
+func (*OptionInfo) Descriptor() ([]byte, []int) {
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *OptionInfo) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *OptionInfo) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
+}
+
+func (x *OptionInfo) GetDefaultJson() []byte {
+	if x != nil {
+		return x.DefaultJson
+	}
+	return nil
+}
+
 // ValidateConfigRequest holds a configuration to check.
 type ValidateConfigRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -345,7 +474,7 @@ type ValidateConfigRequest struct {
 
 func (x *ValidateConfigRequest) Reset() {
 	*x = ValidateConfigRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[2]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -357,7 +486,7 @@ func (x *ValidateConfigRequest) String() string {
 func (*ValidateConfigRequest) ProtoMessage() {}
 
 func (x *ValidateConfigRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[2]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -370,7 +499,7 @@ func (x *ValidateConfigRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateConfigRequest.ProtoReflect.Descriptor instead.
 func (*ValidateConfigRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{2}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ValidateConfigRequest) GetPolicy() string {
@@ -398,7 +527,7 @@ type ValidateConfigResponse struct {
 
 func (x *ValidateConfigResponse) Reset() {
 	*x = ValidateConfigResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[3]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -410,7 +539,7 @@ func (x *ValidateConfigResponse) String() string {
 func (*ValidateConfigResponse) ProtoMessage() {}
 
 func (x *ValidateConfigResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[3]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -423,7 +552,7 @@ func (x *ValidateConfigResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ValidateConfigResponse.ProtoReflect.Descriptor instead.
 func (*ValidateConfigResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{3}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ValidateConfigResponse) GetDiagnostics() []*Diagnostic {
@@ -446,7 +575,7 @@ type Diagnostic struct {
 
 func (x *Diagnostic) Reset() {
 	*x = Diagnostic{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[4]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -458,7 +587,7 @@ func (x *Diagnostic) String() string {
 func (*Diagnostic) ProtoMessage() {}
 
 func (x *Diagnostic) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[4]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -471,7 +600,7 @@ func (x *Diagnostic) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Diagnostic.ProtoReflect.Descriptor instead.
 func (*Diagnostic) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{4}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Diagnostic) GetOption() string {
@@ -503,7 +632,7 @@ type ConfigureRequest struct {
 
 func (x *ConfigureRequest) Reset() {
 	*x = ConfigureRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[5]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -515,7 +644,7 @@ func (x *ConfigureRequest) String() string {
 func (*ConfigureRequest) ProtoMessage() {}
 
 func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[5]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -528,7 +657,7 @@ func (x *ConfigureRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureRequest.ProtoReflect.Descriptor instead.
 func (*ConfigureRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{5}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ConfigureRequest) GetInstance() string {
@@ -565,7 +694,7 @@ type ConfigureResponse struct {
 
 func (x *ConfigureResponse) Reset() {
 	*x = ConfigureResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[6]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +706,7 @@ func (x *ConfigureResponse) String() string {
 func (*ConfigureResponse) ProtoMessage() {}
 
 func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[6]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +719,7 @@ func (x *ConfigureResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfigureResponse.ProtoReflect.Descriptor instead.
 func (*ConfigureResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{6}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ConfigureResponse) GetKinds() []Kind {
@@ -622,7 +751,7 @@ type SyncCatalogRequest struct {
 
 func (x *SyncCatalogRequest) Reset() {
 	*x = SyncCatalogRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[7]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -634,7 +763,7 @@ func (x *SyncCatalogRequest) String() string {
 func (*SyncCatalogRequest) ProtoMessage() {}
 
 func (x *SyncCatalogRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[7]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -647,7 +776,7 @@ func (x *SyncCatalogRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncCatalogRequest.ProtoReflect.Descriptor instead.
 func (*SyncCatalogRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{7}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SyncCatalogRequest) GetCatalog() string {
@@ -680,7 +809,7 @@ type SyncCatalogResponse struct {
 
 func (x *SyncCatalogResponse) Reset() {
 	*x = SyncCatalogResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[8]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -692,7 +821,7 @@ func (x *SyncCatalogResponse) String() string {
 func (*SyncCatalogResponse) ProtoMessage() {}
 
 func (x *SyncCatalogResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[8]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -705,7 +834,7 @@ func (x *SyncCatalogResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncCatalogResponse.ProtoReflect.Descriptor instead.
 func (*SyncCatalogResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{8}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{10}
 }
 
 // Candidate is one way to serve a request.
@@ -743,7 +872,7 @@ type Candidate struct {
 
 func (x *Candidate) Reset() {
 	*x = Candidate{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[9]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -755,7 +884,7 @@ func (x *Candidate) String() string {
 func (*Candidate) ProtoMessage() {}
 
 func (x *Candidate) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[9]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -768,7 +897,7 @@ func (x *Candidate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Candidate.ProtoReflect.Descriptor instead.
 func (*Candidate) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{9}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Candidate) GetId() string {
@@ -876,7 +1005,7 @@ type Price struct {
 
 func (x *Price) Reset() {
 	*x = Price{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1017,7 @@ func (x *Price) String() string {
 func (*Price) ProtoMessage() {}
 
 func (x *Price) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[10]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1030,7 @@ func (x *Price) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Price.ProtoReflect.Descriptor instead.
 func (*Price) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{10}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Price) GetInput() float64 {
@@ -940,7 +1069,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -952,7 +1081,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[11]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -965,7 +1094,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{11}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Scope) GetId() string {
@@ -1035,7 +1164,7 @@ type CandidateRef struct {
 
 func (x *CandidateRef) Reset() {
 	*x = CandidateRef{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1047,7 +1176,7 @@ func (x *CandidateRef) String() string {
 func (*CandidateRef) ProtoMessage() {}
 
 func (x *CandidateRef) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[12]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1060,7 +1189,7 @@ func (x *CandidateRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CandidateRef.ProtoReflect.Descriptor instead.
 func (*CandidateRef) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{12}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CandidateRef) GetIndex() uint32 {
@@ -1150,7 +1279,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1162,7 +1291,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[13]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1175,7 +1304,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{13}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Request) GetId() string {
@@ -1317,7 +1446,7 @@ type Header struct {
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1458,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[14]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1471,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{14}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Header) GetName() string {
@@ -1372,7 +1501,7 @@ type TraceContext struct {
 
 func (x *TraceContext) Reset() {
 	*x = TraceContext{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1513,7 @@ func (x *TraceContext) String() string {
 func (*TraceContext) ProtoMessage() {}
 
 func (x *TraceContext) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[15]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1526,7 @@ func (x *TraceContext) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TraceContext.ProtoReflect.Descriptor instead.
 func (*TraceContext) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{15}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TraceContext) GetTraceparent() string {
@@ -1444,7 +1573,7 @@ type DecideRequest struct {
 
 func (x *DecideRequest) Reset() {
 	*x = DecideRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1456,7 +1585,7 @@ func (x *DecideRequest) String() string {
 func (*DecideRequest) ProtoMessage() {}
 
 func (x *DecideRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[16]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1469,7 +1598,7 @@ func (x *DecideRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideRequest.ProtoReflect.Descriptor instead.
 func (*DecideRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{16}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *DecideRequest) GetTrace() *TraceContext {
@@ -1558,7 +1687,7 @@ type DecideResponse struct {
 
 func (x *DecideResponse) Reset() {
 	*x = DecideResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +1699,7 @@ func (x *DecideResponse) String() string {
 func (*DecideResponse) ProtoMessage() {}
 
 func (x *DecideResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[17]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +1712,7 @@ func (x *DecideResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DecideResponse.ProtoReflect.Descriptor instead.
 func (*DecideResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{17}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *DecideResponse) GetTrace() *TraceContext {
@@ -1623,7 +1752,7 @@ type Selection struct {
 
 func (x *Selection) Reset() {
 	*x = Selection{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1764,7 @@ func (x *Selection) String() string {
 func (*Selection) ProtoMessage() {}
 
 func (x *Selection) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[18]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1777,7 @@ func (x *Selection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Selection.ProtoReflect.Descriptor instead.
 func (*Selection) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{18}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Selection) GetVerdicts() []*Verdict {
@@ -1695,7 +1824,7 @@ type Verdict struct {
 
 func (x *Verdict) Reset() {
 	*x = Verdict{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1707,7 +1836,7 @@ func (x *Verdict) String() string {
 func (*Verdict) ProtoMessage() {}
 
 func (x *Verdict) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[19]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1849,7 @@ func (x *Verdict) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Verdict.ProtoReflect.Descriptor instead.
 func (*Verdict) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{19}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Verdict) GetIndex() uint32 {
@@ -1790,7 +1919,7 @@ type Admission struct {
 
 func (x *Admission) Reset() {
 	*x = Admission{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1931,7 @@ func (x *Admission) String() string {
 func (*Admission) ProtoMessage() {}
 
 func (x *Admission) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[20]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1944,7 @@ func (x *Admission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admission.ProtoReflect.Descriptor instead.
 func (*Admission) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{20}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Admission) GetResult() isAdmission_Result {
@@ -1904,7 +2033,7 @@ type Admitted struct {
 
 func (x *Admitted) Reset() {
 	*x = Admitted{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2045,7 @@ func (x *Admitted) String() string {
 func (*Admitted) ProtoMessage() {}
 
 func (x *Admitted) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[21]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2058,7 @@ func (x *Admitted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Admitted.ProtoReflect.Descriptor instead.
 func (*Admitted) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{21}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Admitted) GetIndex() uint32 {
@@ -1952,7 +2081,7 @@ type Rejected struct {
 
 func (x *Rejected) Reset() {
 	*x = Rejected{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2093,7 @@ func (x *Rejected) String() string {
 func (*Rejected) ProtoMessage() {}
 
 func (x *Rejected) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[22]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2106,7 @@ func (x *Rejected) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rejected.ProtoReflect.Descriptor instead.
 func (*Rejected) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{22}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Rejected) GetReason() string {
@@ -2005,7 +2134,7 @@ type Waiting struct {
 
 func (x *Waiting) Reset() {
 	*x = Waiting{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2146,7 @@ func (x *Waiting) String() string {
 func (*Waiting) ProtoMessage() {}
 
 func (x *Waiting) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[23]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2159,7 @@ func (x *Waiting) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiting.ProtoReflect.Descriptor instead.
 func (*Waiting) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{23}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Waiting) GetPosition() int64 {
@@ -2067,7 +2196,7 @@ type AdmitRequest struct {
 
 func (x *AdmitRequest) Reset() {
 	*x = AdmitRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2079,7 +2208,7 @@ func (x *AdmitRequest) String() string {
 func (*AdmitRequest) ProtoMessage() {}
 
 func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[24]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2092,7 +2221,7 @@ func (x *AdmitRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitRequest.ProtoReflect.Descriptor instead.
 func (*AdmitRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{24}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AdmitRequest) GetTrace() *TraceContext {
@@ -2164,7 +2293,7 @@ type AdmitResponse struct {
 
 func (x *AdmitResponse) Reset() {
 	*x = AdmitResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2176,7 +2305,7 @@ func (x *AdmitResponse) String() string {
 func (*AdmitResponse) ProtoMessage() {}
 
 func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[25]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2189,7 +2318,7 @@ func (x *AdmitResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AdmitResponse.ProtoReflect.Descriptor instead.
 func (*AdmitResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{25}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AdmitResponse) GetTrace() *TraceContext {
@@ -2219,7 +2348,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2231,7 +2360,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[26]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2244,7 +2373,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{26}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *CancelRequest) GetInstance() string {
@@ -2270,7 +2399,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2282,7 +2411,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[27]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2295,7 +2424,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{27}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{29}
 }
 
 // Ticket names one admission of a request.
@@ -2311,7 +2440,7 @@ type Ticket struct {
 
 func (x *Ticket) Reset() {
 	*x = Ticket{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2452,7 @@ func (x *Ticket) String() string {
 func (*Ticket) ProtoMessage() {}
 
 func (x *Ticket) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[28]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2465,7 @@ func (x *Ticket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ticket.ProtoReflect.Descriptor instead.
 func (*Ticket) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{28}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Ticket) GetId() string {
@@ -2364,7 +2493,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2505,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[29]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2518,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{29}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ReleaseRequest) GetReleases() []*LeaseRelease {
@@ -2416,7 +2545,7 @@ type LeaseRelease struct {
 
 func (x *LeaseRelease) Reset() {
 	*x = LeaseRelease{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2557,7 @@ func (x *LeaseRelease) String() string {
 func (*LeaseRelease) ProtoMessage() {}
 
 func (x *LeaseRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[30]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2570,7 @@ func (x *LeaseRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRelease.ProtoReflect.Descriptor instead.
 func (*LeaseRelease) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{30}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LeaseRelease) GetInstance() string {
@@ -2487,7 +2616,7 @@ type Outcome struct {
 
 func (x *Outcome) Reset() {
 	*x = Outcome{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2499,7 +2628,7 @@ func (x *Outcome) String() string {
 func (*Outcome) ProtoMessage() {}
 
 func (x *Outcome) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[31]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2512,7 +2641,7 @@ func (x *Outcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Outcome.ProtoReflect.Descriptor instead.
 func (*Outcome) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{31}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Outcome) GetDisposition() string {
@@ -2553,7 +2682,7 @@ type Usage struct {
 
 func (x *Usage) Reset() {
 	*x = Usage{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2565,7 +2694,7 @@ func (x *Usage) String() string {
 func (*Usage) ProtoMessage() {}
 
 func (x *Usage) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[32]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2578,7 +2707,7 @@ func (x *Usage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Usage.ProtoReflect.Descriptor instead.
 func (*Usage) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{32}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Usage) GetInputTokens() int64 {
@@ -2618,7 +2747,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2630,7 +2759,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[33]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2643,7 +2772,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{33}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{35}
 }
 
 // ObserveRequest tells how attempts ended.
@@ -2659,7 +2788,7 @@ type ObserveRequest struct {
 
 func (x *ObserveRequest) Reset() {
 	*x = ObserveRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2671,7 +2800,7 @@ func (x *ObserveRequest) String() string {
 func (*ObserveRequest) ProtoMessage() {}
 
 func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[34]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2684,7 +2813,7 @@ func (x *ObserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveRequest.ProtoReflect.Descriptor instead.
 func (*ObserveRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{34}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ObserveRequest) GetInstances() []string {
@@ -2740,7 +2869,7 @@ type AttemptResult struct {
 
 func (x *AttemptResult) Reset() {
 	*x = AttemptResult{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2752,7 +2881,7 @@ func (x *AttemptResult) String() string {
 func (*AttemptResult) ProtoMessage() {}
 
 func (x *AttemptResult) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[35]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2765,7 +2894,7 @@ func (x *AttemptResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttemptResult.ProtoReflect.Descriptor instead.
 func (*AttemptResult) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{35}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AttemptResult) GetRequestId() string {
@@ -2898,7 +3027,7 @@ type Window struct {
 
 func (x *Window) Reset() {
 	*x = Window{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2910,7 +3039,7 @@ func (x *Window) String() string {
 func (*Window) ProtoMessage() {}
 
 func (x *Window) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[36]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2923,7 +3052,7 @@ func (x *Window) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Window.ProtoReflect.Descriptor instead.
 func (*Window) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{36}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Window) GetName() string {
@@ -2991,7 +3120,7 @@ type ObserveResponse struct {
 
 func (x *ObserveResponse) Reset() {
 	*x = ObserveResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3003,7 +3132,7 @@ func (x *ObserveResponse) String() string {
 func (*ObserveResponse) ProtoMessage() {}
 
 func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[37]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3016,7 +3145,7 @@ func (x *ObserveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ObserveResponse.ProtoReflect.Descriptor instead.
 func (*ObserveResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{37}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{39}
 }
 
 // RestoreRequest tells an admission instance what the host holds.
@@ -3034,7 +3163,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3175,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[38]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3188,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{38}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *RestoreRequest) GetInstance() string {
@@ -3101,7 +3230,7 @@ type RestoredTicket struct {
 
 func (x *RestoredTicket) Reset() {
 	*x = RestoredTicket{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3242,7 @@ func (x *RestoredTicket) String() string {
 func (*RestoredTicket) ProtoMessage() {}
 
 func (x *RestoredTicket) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[39]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3255,7 @@ func (x *RestoredTicket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoredTicket.ProtoReflect.Descriptor instead.
 func (*RestoredTicket) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{39}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *RestoredTicket) GetRequest() *Request {
@@ -3166,7 +3295,7 @@ type RestoreResponse struct {
 
 func (x *RestoreResponse) Reset() {
 	*x = RestoreResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3307,7 @@ func (x *RestoreResponse) String() string {
 func (*RestoreResponse) ProtoMessage() {}
 
 func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[40]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3320,7 @@ func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreResponse.ProtoReflect.Descriptor instead.
 func (*RestoreResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{40}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{42}
 }
 
 // OperateRequest asks an instance to carry out a command.
@@ -3209,7 +3338,7 @@ type OperateRequest struct {
 
 func (x *OperateRequest) Reset() {
 	*x = OperateRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3350,7 @@ func (x *OperateRequest) String() string {
 func (*OperateRequest) ProtoMessage() {}
 
 func (x *OperateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[41]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3363,7 @@ func (x *OperateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperateRequest.ProtoReflect.Descriptor instead.
 func (*OperateRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{41}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *OperateRequest) GetInstance() string {
@@ -3272,7 +3401,7 @@ type OperateResponse struct {
 
 func (x *OperateResponse) Reset() {
 	*x = OperateResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +3413,7 @@ func (x *OperateResponse) String() string {
 func (*OperateResponse) ProtoMessage() {}
 
 func (x *OperateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[42]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +3426,7 @@ func (x *OperateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperateResponse.ProtoReflect.Descriptor instead.
 func (*OperateResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{42}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *OperateResponse) GetOutputJson() []byte {
@@ -3325,7 +3454,7 @@ type DrainRequest struct {
 
 func (x *DrainRequest) Reset() {
 	*x = DrainRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3337,7 +3466,7 @@ func (x *DrainRequest) String() string {
 func (*DrainRequest) ProtoMessage() {}
 
 func (x *DrainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[43]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3350,7 +3479,7 @@ func (x *DrainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainRequest.ProtoReflect.Descriptor instead.
 func (*DrainRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{43}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DrainRequest) GetInstance() string {
@@ -3369,7 +3498,7 @@ type DrainResponse struct {
 
 func (x *DrainResponse) Reset() {
 	*x = DrainResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3381,7 +3510,7 @@ func (x *DrainResponse) String() string {
 func (*DrainResponse) ProtoMessage() {}
 
 func (x *DrainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[44]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3394,7 +3523,7 @@ func (x *DrainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainResponse.ProtoReflect.Descriptor instead.
 func (*DrainResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{44}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{46}
 }
 
 // SessionRequest holds what a host has to say at a time.
@@ -3408,7 +3537,7 @@ type SessionRequest struct {
 
 func (x *SessionRequest) Reset() {
 	*x = SessionRequest{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3549,7 @@ func (x *SessionRequest) String() string {
 func (*SessionRequest) ProtoMessage() {}
 
 func (x *SessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[45]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3562,7 @@ func (x *SessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
 func (*SessionRequest) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{45}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SessionRequest) GetCalls() []*SessionCall {
@@ -3467,7 +3596,7 @@ type SessionCall struct {
 
 func (x *SessionCall) Reset() {
 	*x = SessionCall{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3608,7 @@ func (x *SessionCall) String() string {
 func (*SessionCall) ProtoMessage() {}
 
 func (x *SessionCall) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[46]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3621,7 @@ func (x *SessionCall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionCall.ProtoReflect.Descriptor instead.
 func (*SessionCall) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{46}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SessionCall) GetId() uint64 {
@@ -3553,7 +3682,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3565,7 +3694,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[47]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3578,7 +3707,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{47}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Report) GetObserve() []*ObserveRequest {
@@ -3611,7 +3740,7 @@ type Ping struct {
 
 func (x *Ping) Reset() {
 	*x = Ping{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3752,7 @@ func (x *Ping) String() string {
 func (*Ping) ProtoMessage() {}
 
 func (x *Ping) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[48]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3765,7 @@ func (x *Ping) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ping.ProtoReflect.Descriptor instead.
 func (*Ping) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{48}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{50}
 }
 
 // Abandon names a call that nobody waits for.
@@ -3650,7 +3779,7 @@ type Abandon struct {
 
 func (x *Abandon) Reset() {
 	*x = Abandon{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3791,7 @@ func (x *Abandon) String() string {
 func (*Abandon) ProtoMessage() {}
 
 func (x *Abandon) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[49]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3804,7 @@ func (x *Abandon) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Abandon.ProtoReflect.Descriptor instead.
 func (*Abandon) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{49}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Abandon) GetId() uint64 {
@@ -3696,7 +3825,7 @@ type SessionResponse struct {
 
 func (x *SessionResponse) Reset() {
 	*x = SessionResponse{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3837,7 @@ func (x *SessionResponse) String() string {
 func (*SessionResponse) ProtoMessage() {}
 
 func (x *SessionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[50]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3850,7 @@ func (x *SessionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
 func (*SessionResponse) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{50}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SessionResponse) GetAnswers() []*SessionAnswer {
@@ -3752,7 +3881,7 @@ type SessionAnswer struct {
 
 func (x *SessionAnswer) Reset() {
 	*x = SessionAnswer{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[51]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3764,7 +3893,7 @@ func (x *SessionAnswer) String() string {
 func (*SessionAnswer) ProtoMessage() {}
 
 func (x *SessionAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[51]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3777,7 +3906,7 @@ func (x *SessionAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionAnswer.ProtoReflect.Descriptor instead.
 func (*SessionAnswer) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{51}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SessionAnswer) GetId() uint64 {
@@ -3835,7 +3964,7 @@ type Failed struct {
 
 func (x *Failed) Reset() {
 	*x = Failed{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[52]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +3976,7 @@ func (x *Failed) String() string {
 func (*Failed) ProtoMessage() {}
 
 func (x *Failed) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[52]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +3989,7 @@ func (x *Failed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failed.ProtoReflect.Descriptor instead.
 func (*Failed) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{52}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Failed) GetCode() uint32 {
@@ -3886,7 +4015,7 @@ type Done struct {
 
 func (x *Done) Reset() {
 	*x = Done{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[53]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3898,7 +4027,7 @@ func (x *Done) String() string {
 func (*Done) ProtoMessage() {}
 
 func (x *Done) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[53]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3911,7 +4040,7 @@ func (x *Done) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Done.ProtoReflect.Descriptor instead.
 func (*Done) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{53}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{55}
 }
 
 // Revoked tells that a policy can no longer stand for a lease that it gave. The
@@ -3930,7 +4059,7 @@ type Revoked struct {
 
 func (x *Revoked) Reset() {
 	*x = Revoked{}
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[54]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3942,7 +4071,7 @@ func (x *Revoked) String() string {
 func (*Revoked) ProtoMessage() {}
 
 func (x *Revoked) ProtoReflect() protoreflect.Message {
-	mi := &file_usher_policy_v1_policy_proto_msgTypes[54]
+	mi := &file_usher_policy_v1_policy_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3955,7 +4084,7 @@ func (x *Revoked) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoked.ProtoReflect.Descriptor instead.
 func (*Revoked) Descriptor() ([]byte, []int) {
-	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{54}
+	return file_usher_policy_v1_policy_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *Revoked) GetInstance() string {
@@ -3985,12 +4114,22 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\n" +
 	"\x1cusher/policy/v1/policy.proto\x12\x0fusher.policy.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"3\n" +
 	"\x0eGetInfoRequest\x12!\n" +
-	"\fhost_version\x18\x01 \x01(\tR\vhostVersion\"\x7f\n" +
+	"\fhost_version\x18\x01 \x01(\tR\vhostVersion\"\xb6\x01\n" +
 	"\x0fGetInfoResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1a\n" +
 	"\bpolicies\x18\x03 \x03(\tR\bpolicies\x12\"\n" +
-	"\fcapabilities\x18\x04 \x03(\tR\fcapabilities\"P\n" +
+	"\fcapabilities\x18\x04 \x03(\tR\fcapabilities\x125\n" +
+	"\adetails\x18\x05 \x03(\v2\x1b.usher.policy.v1.PolicyInfoR\adetails\"W\n" +
+	"\n" +
+	"PolicyInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x125\n" +
+	"\aoptions\x18\x02 \x03(\v2\x1b.usher.policy.v1.OptionInfoR\aoptions\"W\n" +
+	"\n" +
+	"OptionInfo\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04type\x18\x02 \x01(\tR\x04type\x12!\n" +
+	"\fdefault_json\x18\x03 \x01(\fR\vdefaultJson\"P\n" +
 	"\x15ValidateConfigRequest\x12\x16\n" +
 	"\x06policy\x18\x01 \x01(\tR\x06policy\x12\x1f\n" +
 	"\vconfig_json\x18\x02 \x01(\fR\n" +
@@ -4302,175 +4441,179 @@ func file_usher_policy_v1_policy_proto_rawDescGZIP() []byte {
 }
 
 var file_usher_policy_v1_policy_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_usher_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_usher_policy_v1_policy_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_usher_policy_v1_policy_proto_goTypes = []any{
 	(Kind)(0),                      // 0: usher.policy.v1.Kind
 	(ScopeKind)(0),                 // 1: usher.policy.v1.ScopeKind
 	(Status)(0),                    // 2: usher.policy.v1.Status
 	(*GetInfoRequest)(nil),         // 3: usher.policy.v1.GetInfoRequest
 	(*GetInfoResponse)(nil),        // 4: usher.policy.v1.GetInfoResponse
-	(*ValidateConfigRequest)(nil),  // 5: usher.policy.v1.ValidateConfigRequest
-	(*ValidateConfigResponse)(nil), // 6: usher.policy.v1.ValidateConfigResponse
-	(*Diagnostic)(nil),             // 7: usher.policy.v1.Diagnostic
-	(*ConfigureRequest)(nil),       // 8: usher.policy.v1.ConfigureRequest
-	(*ConfigureResponse)(nil),      // 9: usher.policy.v1.ConfigureResponse
-	(*SyncCatalogRequest)(nil),     // 10: usher.policy.v1.SyncCatalogRequest
-	(*SyncCatalogResponse)(nil),    // 11: usher.policy.v1.SyncCatalogResponse
-	(*Candidate)(nil),              // 12: usher.policy.v1.Candidate
-	(*Price)(nil),                  // 13: usher.policy.v1.Price
-	(*Scope)(nil),                  // 14: usher.policy.v1.Scope
-	(*CandidateRef)(nil),           // 15: usher.policy.v1.CandidateRef
-	(*Request)(nil),                // 16: usher.policy.v1.Request
-	(*Header)(nil),                 // 17: usher.policy.v1.Header
-	(*TraceContext)(nil),           // 18: usher.policy.v1.TraceContext
-	(*DecideRequest)(nil),          // 19: usher.policy.v1.DecideRequest
-	(*DecideResponse)(nil),         // 20: usher.policy.v1.DecideResponse
-	(*Selection)(nil),              // 21: usher.policy.v1.Selection
-	(*Verdict)(nil),                // 22: usher.policy.v1.Verdict
-	(*Admission)(nil),              // 23: usher.policy.v1.Admission
-	(*Admitted)(nil),               // 24: usher.policy.v1.Admitted
-	(*Rejected)(nil),               // 25: usher.policy.v1.Rejected
-	(*Waiting)(nil),                // 26: usher.policy.v1.Waiting
-	(*AdmitRequest)(nil),           // 27: usher.policy.v1.AdmitRequest
-	(*AdmitResponse)(nil),          // 28: usher.policy.v1.AdmitResponse
-	(*CancelRequest)(nil),          // 29: usher.policy.v1.CancelRequest
-	(*CancelResponse)(nil),         // 30: usher.policy.v1.CancelResponse
-	(*Ticket)(nil),                 // 31: usher.policy.v1.Ticket
-	(*ReleaseRequest)(nil),         // 32: usher.policy.v1.ReleaseRequest
-	(*LeaseRelease)(nil),           // 33: usher.policy.v1.LeaseRelease
-	(*Outcome)(nil),                // 34: usher.policy.v1.Outcome
-	(*Usage)(nil),                  // 35: usher.policy.v1.Usage
-	(*ReleaseResponse)(nil),        // 36: usher.policy.v1.ReleaseResponse
-	(*ObserveRequest)(nil),         // 37: usher.policy.v1.ObserveRequest
-	(*AttemptResult)(nil),          // 38: usher.policy.v1.AttemptResult
-	(*Window)(nil),                 // 39: usher.policy.v1.Window
-	(*ObserveResponse)(nil),        // 40: usher.policy.v1.ObserveResponse
-	(*RestoreRequest)(nil),         // 41: usher.policy.v1.RestoreRequest
-	(*RestoredTicket)(nil),         // 42: usher.policy.v1.RestoredTicket
-	(*RestoreResponse)(nil),        // 43: usher.policy.v1.RestoreResponse
-	(*OperateRequest)(nil),         // 44: usher.policy.v1.OperateRequest
-	(*OperateResponse)(nil),        // 45: usher.policy.v1.OperateResponse
-	(*DrainRequest)(nil),           // 46: usher.policy.v1.DrainRequest
-	(*DrainResponse)(nil),          // 47: usher.policy.v1.DrainResponse
-	(*SessionRequest)(nil),         // 48: usher.policy.v1.SessionRequest
-	(*SessionCall)(nil),            // 49: usher.policy.v1.SessionCall
-	(*Report)(nil),                 // 50: usher.policy.v1.Report
-	(*Ping)(nil),                   // 51: usher.policy.v1.Ping
-	(*Abandon)(nil),                // 52: usher.policy.v1.Abandon
-	(*SessionResponse)(nil),        // 53: usher.policy.v1.SessionResponse
-	(*SessionAnswer)(nil),          // 54: usher.policy.v1.SessionAnswer
-	(*Failed)(nil),                 // 55: usher.policy.v1.Failed
-	(*Done)(nil),                   // 56: usher.policy.v1.Done
-	(*Revoked)(nil),                // 57: usher.policy.v1.Revoked
-	nil,                            // 58: usher.policy.v1.Candidate.LabelsEntry
-	(*durationpb.Duration)(nil),    // 59: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 60: google.protobuf.Timestamp
+	(*PolicyInfo)(nil),             // 5: usher.policy.v1.PolicyInfo
+	(*OptionInfo)(nil),             // 6: usher.policy.v1.OptionInfo
+	(*ValidateConfigRequest)(nil),  // 7: usher.policy.v1.ValidateConfigRequest
+	(*ValidateConfigResponse)(nil), // 8: usher.policy.v1.ValidateConfigResponse
+	(*Diagnostic)(nil),             // 9: usher.policy.v1.Diagnostic
+	(*ConfigureRequest)(nil),       // 10: usher.policy.v1.ConfigureRequest
+	(*ConfigureResponse)(nil),      // 11: usher.policy.v1.ConfigureResponse
+	(*SyncCatalogRequest)(nil),     // 12: usher.policy.v1.SyncCatalogRequest
+	(*SyncCatalogResponse)(nil),    // 13: usher.policy.v1.SyncCatalogResponse
+	(*Candidate)(nil),              // 14: usher.policy.v1.Candidate
+	(*Price)(nil),                  // 15: usher.policy.v1.Price
+	(*Scope)(nil),                  // 16: usher.policy.v1.Scope
+	(*CandidateRef)(nil),           // 17: usher.policy.v1.CandidateRef
+	(*Request)(nil),                // 18: usher.policy.v1.Request
+	(*Header)(nil),                 // 19: usher.policy.v1.Header
+	(*TraceContext)(nil),           // 20: usher.policy.v1.TraceContext
+	(*DecideRequest)(nil),          // 21: usher.policy.v1.DecideRequest
+	(*DecideResponse)(nil),         // 22: usher.policy.v1.DecideResponse
+	(*Selection)(nil),              // 23: usher.policy.v1.Selection
+	(*Verdict)(nil),                // 24: usher.policy.v1.Verdict
+	(*Admission)(nil),              // 25: usher.policy.v1.Admission
+	(*Admitted)(nil),               // 26: usher.policy.v1.Admitted
+	(*Rejected)(nil),               // 27: usher.policy.v1.Rejected
+	(*Waiting)(nil),                // 28: usher.policy.v1.Waiting
+	(*AdmitRequest)(nil),           // 29: usher.policy.v1.AdmitRequest
+	(*AdmitResponse)(nil),          // 30: usher.policy.v1.AdmitResponse
+	(*CancelRequest)(nil),          // 31: usher.policy.v1.CancelRequest
+	(*CancelResponse)(nil),         // 32: usher.policy.v1.CancelResponse
+	(*Ticket)(nil),                 // 33: usher.policy.v1.Ticket
+	(*ReleaseRequest)(nil),         // 34: usher.policy.v1.ReleaseRequest
+	(*LeaseRelease)(nil),           // 35: usher.policy.v1.LeaseRelease
+	(*Outcome)(nil),                // 36: usher.policy.v1.Outcome
+	(*Usage)(nil),                  // 37: usher.policy.v1.Usage
+	(*ReleaseResponse)(nil),        // 38: usher.policy.v1.ReleaseResponse
+	(*ObserveRequest)(nil),         // 39: usher.policy.v1.ObserveRequest
+	(*AttemptResult)(nil),          // 40: usher.policy.v1.AttemptResult
+	(*Window)(nil),                 // 41: usher.policy.v1.Window
+	(*ObserveResponse)(nil),        // 42: usher.policy.v1.ObserveResponse
+	(*RestoreRequest)(nil),         // 43: usher.policy.v1.RestoreRequest
+	(*RestoredTicket)(nil),         // 44: usher.policy.v1.RestoredTicket
+	(*RestoreResponse)(nil),        // 45: usher.policy.v1.RestoreResponse
+	(*OperateRequest)(nil),         // 46: usher.policy.v1.OperateRequest
+	(*OperateResponse)(nil),        // 47: usher.policy.v1.OperateResponse
+	(*DrainRequest)(nil),           // 48: usher.policy.v1.DrainRequest
+	(*DrainResponse)(nil),          // 49: usher.policy.v1.DrainResponse
+	(*SessionRequest)(nil),         // 50: usher.policy.v1.SessionRequest
+	(*SessionCall)(nil),            // 51: usher.policy.v1.SessionCall
+	(*Report)(nil),                 // 52: usher.policy.v1.Report
+	(*Ping)(nil),                   // 53: usher.policy.v1.Ping
+	(*Abandon)(nil),                // 54: usher.policy.v1.Abandon
+	(*SessionResponse)(nil),        // 55: usher.policy.v1.SessionResponse
+	(*SessionAnswer)(nil),          // 56: usher.policy.v1.SessionAnswer
+	(*Failed)(nil),                 // 57: usher.policy.v1.Failed
+	(*Done)(nil),                   // 58: usher.policy.v1.Done
+	(*Revoked)(nil),                // 59: usher.policy.v1.Revoked
+	nil,                            // 60: usher.policy.v1.Candidate.LabelsEntry
+	(*durationpb.Duration)(nil),    // 61: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
 }
 var file_usher_policy_v1_policy_proto_depIdxs = []int32{
-	7,  // 0: usher.policy.v1.ValidateConfigResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
-	0,  // 1: usher.policy.v1.ConfigureResponse.kinds:type_name -> usher.policy.v1.Kind
-	7,  // 2: usher.policy.v1.ConfigureResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
-	12, // 3: usher.policy.v1.SyncCatalogRequest.candidates:type_name -> usher.policy.v1.Candidate
-	58, // 4: usher.policy.v1.Candidate.labels:type_name -> usher.policy.v1.Candidate.LabelsEntry
-	14, // 5: usher.policy.v1.Candidate.scopes:type_name -> usher.policy.v1.Scope
-	13, // 6: usher.policy.v1.Candidate.price:type_name -> usher.policy.v1.Price
-	1,  // 7: usher.policy.v1.Scope.kind:type_name -> usher.policy.v1.ScopeKind
-	59, // 8: usher.policy.v1.Scope.window:type_name -> google.protobuf.Duration
-	60, // 9: usher.policy.v1.Scope.resets:type_name -> google.protobuf.Timestamp
-	60, // 10: usher.policy.v1.Request.received_at:type_name -> google.protobuf.Timestamp
-	60, // 11: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
-	14, // 12: usher.policy.v1.Request.scopes:type_name -> usher.policy.v1.Scope
-	17, // 13: usher.policy.v1.Request.headers:type_name -> usher.policy.v1.Header
-	18, // 14: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
-	16, // 15: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
-	15, // 16: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	22, // 17: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
-	18, // 18: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
-	18, // 19: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
-	21, // 20: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
-	23, // 21: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
-	22, // 22: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
-	59, // 23: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
-	2,  // 24: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
-	60, // 25: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
-	24, // 26: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
-	25, // 27: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
-	26, // 28: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
-	59, // 29: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
-	18, // 30: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
-	16, // 31: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
-	15, // 32: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	18, // 33: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
-	23, // 34: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
-	31, // 35: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
-	33, // 36: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
-	31, // 37: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
-	34, // 38: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
-	18, // 39: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
-	35, // 40: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
-	59, // 41: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
-	38, // 42: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
-	60, // 43: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
-	35, // 44: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
-	59, // 45: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
-	59, // 46: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
-	60, // 47: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
-	39, // 48: usher.policy.v1.AttemptResult.windows:type_name -> usher.policy.v1.Window
-	1,  // 49: usher.policy.v1.Window.kind:type_name -> usher.policy.v1.ScopeKind
-	59, // 50: usher.policy.v1.Window.length:type_name -> google.protobuf.Duration
-	60, // 51: usher.policy.v1.Window.resets:type_name -> google.protobuf.Timestamp
-	60, // 52: usher.policy.v1.Window.observed_at:type_name -> google.protobuf.Timestamp
-	42, // 53: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
-	42, // 54: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
-	16, // 55: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
-	15, // 56: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
-	49, // 57: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
-	19, // 58: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
-	27, // 59: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
-	50, // 60: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
-	51, // 61: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
-	52, // 62: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
-	37, // 63: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
-	32, // 64: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
-	29, // 65: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
-	54, // 66: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
-	55, // 67: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
-	20, // 68: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
-	28, // 69: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
-	56, // 70: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
-	57, // 71: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
-	31, // 72: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
-	3,  // 73: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
-	5,  // 74: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
-	8,  // 75: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
-	10, // 76: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
-	41, // 77: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
-	19, // 78: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
-	27, // 79: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
-	29, // 80: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
-	32, // 81: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
-	37, // 82: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
-	44, // 83: usher.policy.v1.PolicyService.Operate:input_type -> usher.policy.v1.OperateRequest
-	46, // 84: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
-	48, // 85: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
-	4,  // 86: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
-	6,  // 87: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
-	9,  // 88: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
-	11, // 89: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
-	43, // 90: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
-	20, // 91: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
-	28, // 92: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
-	30, // 93: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
-	36, // 94: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
-	40, // 95: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
-	45, // 96: usher.policy.v1.PolicyService.Operate:output_type -> usher.policy.v1.OperateResponse
-	47, // 97: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
-	53, // 98: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
-	86, // [86:99] is the sub-list for method output_type
-	73, // [73:86] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	5,  // 0: usher.policy.v1.GetInfoResponse.details:type_name -> usher.policy.v1.PolicyInfo
+	6,  // 1: usher.policy.v1.PolicyInfo.options:type_name -> usher.policy.v1.OptionInfo
+	9,  // 2: usher.policy.v1.ValidateConfigResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
+	0,  // 3: usher.policy.v1.ConfigureResponse.kinds:type_name -> usher.policy.v1.Kind
+	9,  // 4: usher.policy.v1.ConfigureResponse.diagnostics:type_name -> usher.policy.v1.Diagnostic
+	14, // 5: usher.policy.v1.SyncCatalogRequest.candidates:type_name -> usher.policy.v1.Candidate
+	60, // 6: usher.policy.v1.Candidate.labels:type_name -> usher.policy.v1.Candidate.LabelsEntry
+	16, // 7: usher.policy.v1.Candidate.scopes:type_name -> usher.policy.v1.Scope
+	15, // 8: usher.policy.v1.Candidate.price:type_name -> usher.policy.v1.Price
+	1,  // 9: usher.policy.v1.Scope.kind:type_name -> usher.policy.v1.ScopeKind
+	61, // 10: usher.policy.v1.Scope.window:type_name -> google.protobuf.Duration
+	62, // 11: usher.policy.v1.Scope.resets:type_name -> google.protobuf.Timestamp
+	62, // 12: usher.policy.v1.Request.received_at:type_name -> google.protobuf.Timestamp
+	62, // 13: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
+	16, // 14: usher.policy.v1.Request.scopes:type_name -> usher.policy.v1.Scope
+	19, // 15: usher.policy.v1.Request.headers:type_name -> usher.policy.v1.Header
+	20, // 16: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
+	18, // 17: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
+	17, // 18: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	24, // 19: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
+	20, // 20: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
+	20, // 21: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
+	23, // 22: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
+	25, // 23: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
+	24, // 24: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
+	61, // 25: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
+	2,  // 26: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
+	62, // 27: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
+	26, // 28: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
+	27, // 29: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
+	28, // 30: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
+	61, // 31: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
+	20, // 32: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
+	18, // 33: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
+	17, // 34: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	20, // 35: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
+	25, // 36: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
+	33, // 37: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
+	35, // 38: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
+	33, // 39: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
+	36, // 40: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
+	20, // 41: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
+	37, // 42: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
+	61, // 43: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
+	40, // 44: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
+	62, // 45: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
+	37, // 46: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
+	61, // 47: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
+	61, // 48: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
+	62, // 49: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
+	41, // 50: usher.policy.v1.AttemptResult.windows:type_name -> usher.policy.v1.Window
+	1,  // 51: usher.policy.v1.Window.kind:type_name -> usher.policy.v1.ScopeKind
+	61, // 52: usher.policy.v1.Window.length:type_name -> google.protobuf.Duration
+	62, // 53: usher.policy.v1.Window.resets:type_name -> google.protobuf.Timestamp
+	62, // 54: usher.policy.v1.Window.observed_at:type_name -> google.protobuf.Timestamp
+	44, // 55: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
+	44, // 56: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
+	18, // 57: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
+	17, // 58: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
+	51, // 59: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
+	21, // 60: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
+	29, // 61: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
+	52, // 62: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
+	53, // 63: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
+	54, // 64: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
+	39, // 65: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
+	34, // 66: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
+	31, // 67: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
+	56, // 68: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
+	57, // 69: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
+	22, // 70: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
+	30, // 71: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
+	58, // 72: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
+	59, // 73: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
+	33, // 74: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
+	3,  // 75: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
+	7,  // 76: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
+	10, // 77: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
+	12, // 78: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
+	43, // 79: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
+	21, // 80: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
+	29, // 81: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
+	31, // 82: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
+	34, // 83: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
+	39, // 84: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
+	46, // 85: usher.policy.v1.PolicyService.Operate:input_type -> usher.policy.v1.OperateRequest
+	48, // 86: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
+	50, // 87: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
+	4,  // 88: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
+	8,  // 89: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
+	11, // 90: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
+	13, // 91: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
+	45, // 92: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
+	22, // 93: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
+	30, // 94: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
+	32, // 95: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
+	38, // 96: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
+	42, // 97: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
+	47, // 98: usher.policy.v1.PolicyService.Operate:output_type -> usher.policy.v1.OperateResponse
+	49, // 99: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
+	55, // 100: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
+	88, // [88:101] is the sub-list for method output_type
+	75, // [75:88] is the sub-list for method input_type
+	75, // [75:75] is the sub-list for extension type_name
+	75, // [75:75] is the sub-list for extension extendee
+	0,  // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_usher_policy_v1_policy_proto_init() }
@@ -4478,7 +4621,7 @@ func file_usher_policy_v1_policy_proto_init() {
 	if File_usher_policy_v1_policy_proto != nil {
 		return
 	}
-	file_usher_policy_v1_policy_proto_msgTypes[20].OneofWrappers = []any{
+	file_usher_policy_v1_policy_proto_msgTypes[22].OneofWrappers = []any{
 		(*Admission_Admitted)(nil),
 		(*Admission_Rejected)(nil),
 		(*Admission_Waiting)(nil),
@@ -4490,7 +4633,7 @@ func file_usher_policy_v1_policy_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_usher_policy_v1_policy_proto_rawDesc), len(file_usher_policy_v1_policy_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   56,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
