@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -22,6 +23,7 @@ func (x Target) protocol() []Check {
 		{"the end of a call does not end the wait", x.line((*desk).outlivesCalls)},
 		{"Cancel ends the wait", x.line((*desk).cancels)},
 		{"Cancel releases what was admitted meanwhile", x.line((*desk).cancelsAdmitted)},
+		{"it answers while many wait", x.line((*desk).answersWhileManyWait)},
 		{"a drained instance rejects who waits", x.line((*desk).rejectsAtDrain)},
 	}
 }
@@ -235,6 +237,40 @@ func (d *desk) cancelsAdmitted(t T) {
 	}
 	d.hasRoomFor(t, 1, "the one who got it was cancelled")
 }
+
+// answersWhileManyWait checks that calls that wait leave room for others: a
+// host that gets no answer to GetInfo within a few seconds kills the process.
+func (d *desk) answersWhileManyWait(t T) {
+	const many = 200
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	var waiting []host.Ticket
+	for range many {
+		req := d.park(t)
+		waiting = append(waiting, ticketOf(req))
+		calls.Go(func() {
+			if a, err := d.collect(ctx, t, req); err == nil && a.Candidate != "" {
+				t.Errorf("Admit: a lease, although there is no room")
+			}
+		})
+	}
+	if err := d.Cancel(t.Context(), d.name, waiting[0]); err != nil {
+		t.Errorf("Cancel while %d calls of Admit wait: %v", many, err)
+	}
+	limited, done := context.WithTimeout(t.Context(), probePatience)
+	defer done()
+	if _, err := d.Info(limited, "conformance"); err != nil {
+		t.Errorf("GetInfo while %d calls of Admit wait: %v", many, err)
+	}
+	if err := d.Cancel(t.Context(), d.name, waiting...); err != nil {
+		t.Errorf("Cancel: %v", err)
+	}
+	cancel()
+	waitFor(t, &calls, "Admit after Cancel")
+}
+
+// probePatience is longer than a host has, for the sake of busy machines.
+const probePatience = 10 * time.Second
 
 func (d *desk) rejectsAtDrain(t T) {
 	req := d.park(t)
