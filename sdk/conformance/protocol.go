@@ -83,16 +83,20 @@ func (d *desk) decide(t T, req *policy.Request, noWait bool) *host.Admission {
 	if got.Admission.Err != nil {
 		t.Fatalf("Decide: the admission failed: %v", got.Admission.Err)
 	}
-	if noWait && got.Admission.Waiting {
-		t.Fatalf("Decide with no_wait: the request waits")
+	if noWait && got.Admission.Waiting { // it takes its time to answer
+		a, err := d.collect(ctx, t, req, true)
+		if err != nil {
+			t.Fatalf("Admit with no_wait: %v", err)
+		}
+		return a
 	}
 	return got.Admission
 }
 
 // collect collects an admission.
-func (d *desk) collect(ctx context.Context, t T, req *policy.Request) (*host.Admission, error) {
+func (d *desk) collect(ctx context.Context, t T, req *policy.Request, noWait bool) (*host.Admission, error) {
 	t.Helper()
-	ask := &host.AdmitRequest{Instance: d.name, Request: req, Attempt: 1, Catalog: d.catalog, Candidates: d.candidates}
+	ask := &host.AdmitRequest{Instance: d.name, Request: req, Attempt: 1, NoWait: noWait, Catalog: d.catalog, Candidates: d.candidates}
 	for {
 		a, err := d.Admit(ctx, ask)
 		if err != nil || !a.Waiting {
@@ -110,7 +114,7 @@ func (d *desk) gets(t T, req *policy.Request, why string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	a, err := d.collect(ctx, t, req)
+	a, err := d.collect(ctx, t, req, false)
 	if err != nil || a.Candidate == "" {
 		t.Fatalf("Admit: %+v (%v); want a lease: %s", a, err, why)
 	}
@@ -209,7 +213,7 @@ func (d *desk) outlivesCalls(t T) {
 	req := d.park(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if a, err := d.collect(ctx, t, req); err == nil {
+	if a, err := d.collect(ctx, t, req, false); err == nil {
 		t.Fatalf("Admit: %+v, although there is no room", a)
 	}
 	d.end(t, d.running[0])
@@ -249,7 +253,7 @@ func (d *desk) answersWhileManyWait(t T) {
 		req := d.park(t)
 		waiting = append(waiting, ticketOf(req))
 		calls.Go(func() {
-			if a, err := d.collect(ctx, t, req); err == nil && a.Candidate != "" {
+			if a, err := d.collect(ctx, t, req, false); err == nil && a.Candidate != "" {
 				t.Errorf("Admit: a lease, although there is no room")
 			}
 		})
@@ -278,7 +282,7 @@ func (d *desk) rejectsAtDrain(t T) {
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {
-		a, err := d.collect(ctx, t, req)
+		a, err := d.collect(ctx, t, req, false)
 		if err == nil && a.Candidate == "" {
 			err = context.Canceled
 		}
