@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	}
 	buildDir = dir
 	code := m.Run()
+	for _, dir := range releasedDirs {
+		_ = os.RemoveAll(dir) // it is the go command's, who would only look for it again
+	}
 	if err := os.RemoveAll(dir); err != nil {
 		panic(err)
 	}

@@ -48,7 +48,7 @@ func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 // serves none.
 func DialUnary(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 	t.Helper()
-	return configure(t, ConnectUnary(t, definition), "instance", definition, config)
+	return conformance.Configure(t, ConnectUnary(t, definition), "instance", definition.Name(), config)
 }
 
 // Connect serves definitions in the process of the test, and returns the
