@@ -164,6 +164,9 @@ func (a *admission) settle(ctx context.Context, admitter policy.Admitter, req *p
 	case i < 0 || i >= len(indexes):
 		a.err = fmt.Errorf("lease on candidate %d of %d", i, len(indexes))
 		release(ctx, a.lease, policy.Outcome{Disposition: policy.Denied})
+	case context.Cause(ctx) == errDrained: // it got a place that another one left just now
+		release(ctx, a.lease, policy.Outcome{Disposition: policy.Denied})
+		a.err = policy.Reject(policy.ReasonPluginUnavailable, 0)
 	default:
 		a.index = indexes[i]
 	}
