@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
 )
 
 // A Breaker says whether a subject is left alone after failures. Its zero value
@@ -15,29 +16,30 @@ import (
 type Breaker struct {
 	// Open is set from the failures that opened the breaker to the probe that
 	// closes it.
-	Open bool
+	Open bool `json:"open"`
 
 	// Until is when the first probe may pass.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 
 	// Probe is the ID of the request that probes, up to ProbeUntil. Probing is
 	// set from when the probe was given away, which was at ProbedAt, until it
 	// comes back, which is ProbedAt then.
-	Probing    bool
-	Probe      string
-	ProbeUntil time.Time
-	ProbedAt   time.Time
+	Probing    bool      `json:"probing,omitzero"`
+	Probe      string    `json:"probe,omitzero"`
+	ProbeUntil time.Time `json:"probe_until,omitzero"`
+	ProbedAt   time.Time `json:"probed_at,omitzero"`
 
 	// Failures is how many failures opened the breaker and keep it open, and
 	// Limit how many open one.
-	Failures, Limit int
+	Failures int `json:"failures,omitzero"`
+	Limit    int `json:"limit,omitzero"`
 
 	// MovedAt is when it last opened or closed. What began before is a
 	// straggler.
-	MovedAt time.Time
+	MovedAt time.Time `json:"moved_at,omitzero"`
 
 	// Interval is how long the current opening lasts, before jitter.
-	Interval time.Duration
+	Interval sdk.Duration `json:"interval,omitzero"`
 }
 
 // Details of the reasons that come from a breaker.
@@ -127,7 +129,7 @@ func (b *breaker) endWhileOpen(e ending, c BreakerConfig) bool {
 	case failure:
 		b.giveBack(e.ended)
 		b.Failures++
-		b.openUntil(e, min(2*b.Interval, time.Duration(c.OpenMax)))
+		b.openUntil(e, min(2*b.Interval, c.OpenMax))
 		return true
 	}
 	b.giveBack(e.ended)
@@ -153,12 +155,12 @@ func (b *breaker) fail(e ending, c BreakerConfig) bool {
 		return false
 	}
 	*b = breaker{Breaker: Breaker{Open: true, Failures: len(b.recent), Limit: c.Failures}}
-	b.openUntil(e, time.Duration(c.Open))
+	b.openUntil(e, c.Open)
 	return true
 }
 
 // openUntil opens the breaker for an interval from the end of the attempt on.
-func (b *breaker) openUntil(e ending, interval time.Duration) {
+func (b *breaker) openUntil(e ending, interval sdk.Duration) {
 	b.MovedAt, b.Interval = e.ended, interval
-	b.Until = e.ended.Add(jitter(interval, e.request))
+	b.Until = e.ended.Add(jitter(time.Duration(interval), e.request))
 }

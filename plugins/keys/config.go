@@ -87,6 +87,11 @@ func DefaultConfig() Config {
 	}
 }
 
+// The stores.
+const (
+	storeMemory = "memory"
+)
+
 // maxFailures bounds what a breaker remembers.
 const maxFailures = 1000
 

@@ -104,11 +104,12 @@ type Known struct {
 
 // A Hold says that a subject is to be left alone until an instant.
 type Hold struct {
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 
-	// At is when that was said. What was said up to Cleared does not count any
-	// more.
-	At, Cleared time.Time
+	// At is when that was said. What is said of instants up to Cleared does not
+	// count any more.
+	At      time.Time `json:"at,omitzero"`
+	Cleared time.Time `json:"cleared,omitzero"`
 }
 
 // Ahead reports whether the hold has not ended.
@@ -125,13 +126,13 @@ type Circuit struct {
 // A Health is what an operator thinks of a key.
 type Health struct {
 	// Format is what it is about, or empty if it is about all formats.
-	Format string
+	Format string `json:"format,omitzero"`
 
 	// Score is from 0, which takes the key out of service, to 1.
-	Score float64
+	Score float64 `json:"score"`
 
 	// At is when that was said.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 }
 
 // A Standing is how a key or an account stands with its provider.
@@ -159,18 +160,18 @@ func Standings() []Standing {
 // An AccountState is what an operator said of a key's or an account's standing.
 // The zero value says nothing.
 type AccountState struct {
-	Standing Standing
+	Standing Standing `json:"standing"`
 
 	// Expires is when the token expires, or the zero time if that is not
 	// known. That alone blocks nothing: the token may be renewed.
-	Expires time.Time
+	Expires time.Time `json:"expires,omitzero"`
 
 	// Until is when the standing is good again by itself, or the zero time if
 	// somebody has to say so.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 
 	// At is when that was said. The latest counts.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 }
 
 // blocks reports whether the state keeps requests away.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
 )
 
 // A fact names one thing that is known of a subject.
@@ -104,13 +105,64 @@ func supersedes(w, old policy.Window) bool {
 	) > 0
 }
 
-// join returns what two observations of one hold say together: the later end,
-// unless it was cleared since.
+// join returns what two observations of one hold say together: the later end of
+// those that were not cleared since.
 func (h Hold) join(o Hold) Hold {
-	joined := h
+	cleared := later(h.Cleared, o.Cleared)
+	h, o = h.since(cleared), o.since(cleared)
 	if cmp.Or(o.Until.Compare(h.Until), o.At.Compare(h.At)) > 0 {
-		joined.Until, joined.At = o.Until, o.At
+		return o
 	}
-	joined.Cleared = later(h.Cleared, o.Cleared)
-	return joined
+	return h
+}
+
+// since returns the hold with what was said up to an instant cleared.
+func (h Hold) since(cleared time.Time) Hold {
+	if !cleared.IsZero() && !h.At.After(cleared) {
+		return Hold{Cleared: cleared}
+	}
+	h.Cleared = cleared
+	return h
+}
+
+// withHealth returns scores with what an operator said of one format, unless
+// something later is known.
+func withHealth(scores []Health, h Health) (changed []Health, ok bool) {
+	i := slices.IndexFunc(scores, func(o Health) bool { return o.Format == h.Format })
+	if i < 0 {
+		return append(slices.Clone(scores), h), true
+	}
+	if cmp.Or(h.At.Compare(scores[i].At), cmp.Compare(scores[i].Score, h.Score)) <= 0 {
+		return scores, false
+	}
+	changed = slices.Clone(scores)
+	changed[i] = h
+	return changed, true
+}
+
+// newer reports whether a holds rather than b.
+func (a AccountState) newer(b AccountState) bool {
+	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Standing, b.Standing), a.Expires.Compare(b.Expires), a.Until.Compare(b.Until)) > 0
+}
+
+// An observation is a window as it is written down.
+type observation struct {
+	Name       string           `json:"name"`
+	Kind       policy.ScopeKind `json:"kind,omitzero"`
+	Length     sdk.Duration     `json:"length,omitzero"`
+	Used       float64          `json:"used"`
+	Limit      float64          `json:"limit,omitzero"`
+	Resets     time.Time        `json:"resets,omitzero"`
+	ObservedAt time.Time        `json:"observed_at,omitzero"`
+}
+
+func observationOf(w policy.Window) observation {
+	return observation{w.Name, w.Kind, sdk.Duration(w.Length), w.Used, w.Limit, w.Resets, w.ObservedAt}
+}
+
+func (o observation) window() policy.Window {
+	return policy.Window{
+		Name: o.Name, Kind: o.Kind, Length: time.Duration(o.Length),
+		Used: o.Used, Limit: o.Limit, Resets: o.Resets, ObservedAt: o.ObservedAt,
+	}
 }

@@ -9,18 +9,18 @@ import (
 // value is none.
 type Learned struct {
 	// Limit is how many requests passed, or what the provider said.
-	Limit int
+	Limit int `json:"limit"`
 
 	// Told is set if the provider said so itself.
-	Told bool
+	Told bool `json:"told,omitzero"`
 
 	// Since is when that was learned.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 
 	// Candidate is what the refusal before the last one made of the limit: a
 	// limit is learned when two of them agree. CandidateAt is when.
-	Candidate   int
-	CandidateAt time.Time
+	Candidate   int       `json:"candidate,omitzero"`
+	CandidateAt time.Time `json:"candidate_at,omitzero"`
 }
 
 const (

@@ -20,6 +20,7 @@ type site struct {
 	now    time.Time
 	policy.Selector
 	policy.Observer
+	policy.Operable
 	candidates []policy.Candidate
 	requests   int
 }
@@ -54,7 +55,7 @@ func (s *site) configure(config string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.Selector, s.Observer = p.Selection, p.Observer
+	s.Selector, s.Observer, s.Operable = p.Selection, p.Observer, p.Selection.(policy.Operable)
 }
 
 func (s *site) candidate(id string) *policy.Candidate {
