@@ -210,6 +210,7 @@ func (a *attempt) finish(d policy.Disposition) {
 	}
 	a.finished, a.disposition = true, d
 	a.watch.end()
+	a.noteOrigin()
 	var usage *policy.Usage
 	if a.meter != nil {
 		usage = a.meter.Usage()

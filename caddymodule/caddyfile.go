@@ -47,6 +47,9 @@ import (
 //			limit    ...
 //		}
 //
+//		# who holds files and the like: see Files
+//		files <provider> [<key>]
+//
 //		# who calls
 //		caller <id> {
 //			key        {env.<variable>}|{file.<path>}
@@ -76,7 +79,7 @@ import (
 //		attempts <number>
 //	}
 //
-// The options provider, model, caller, group, limit, select, admit, key,
+// The options provider, model, files, caller, group, limit, select, admit, key,
 // serve, label, timeout of a provider, header_up and header_down may be repeated. An option of a
 // policy becomes JSON: alone it is true, with one value it is that value, with
 // several a list, with a block an object. An unquoted number, true or false is
@@ -95,6 +98,7 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"caller_id": p.text("/caller_id", "caller_id <placeholder>", &c.CallerID),
 		"group":     func() error { return p.group(c) },
 		"limit":     p.limit("", &c.Limits),
+		"files":     p.files(c),
 		"select":    p.policy("/select", &c.Select),
 		"admit":     p.policy("/admit", &c.Admit),
 		"max_body":  p.size("/max_body", "max_body <size>", &c.MaxBody),

@@ -44,6 +44,13 @@ type Config struct {
 	// over all replicas. Default: none.
 	Limits []Limit `json:"limits,omitempty"`
 
+	// Who holds what a provider's account stores and no model is named for:
+	// files, uploads, batches, vector stores, conversations and fine-tuning
+	// jobs. At most one for each format. All callers of the site share what is
+	// there, and may list, read and delete it. Default: none, and such requests
+	// go to the next handler.
+	Files []Files `json:"files,omitempty"`
+
 	// The selection policies, asked in this order: each sees what those before
 	// it said, a skip is never undone, and the last order wins. Default: `keys`.
 	Select []PolicyUse `json:"select,omitempty"`

@@ -20,6 +20,7 @@ func (c *Config) check(plugins []string) error {
 	r := p.root()
 	c.checkProviders(r)
 	c.checkModels(r)
+	c.checkFiles(r)
 	c.checkCallers(r)
 	c.checkPolicies(r, plugins)
 	checkLimits(r, c.Limits)

@@ -36,8 +36,11 @@ func (r *run) decide(ctx context.Context) *format.Refusal {
 // selectAndAdmit asks all policies about all candidates. It reports whether
 // the request had to wait.
 func (r *run) selectAndAdmit(ctx context.Context) (refusal *format.Refusal, waited bool) {
-	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.model.catalog.Candidates, r.who.Scopes)
+	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.offered(), r.who.Scopes)
 	r.verdicts = nil
+	if len(r.ranked) == 0 { // who has what the request refers to does not serve it
+		return nobody(nil, time.Now()), false
+	}
 	ch := r.h.chain
 	if len(ch.selects) == 0 {
 		if r.ranked = inService(r.ranked); len(r.ranked) == 0 {

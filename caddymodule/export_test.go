@@ -99,6 +99,13 @@ func (d *decisions) Find(id string) *Decision { return d.find(id) }
 
 const KeptDecisions = keptDecisions
 
+type Origins = origins
+
+func (o *origins) Learn(id, key string) { o.learn(id, key) }
+func (o *origins) Of(id string) string  { return o.of(id) }
+
+const KeptOrigins = keptOrigins
+
 // Milliseconds returns d as explain shows it.
 func Milliseconds(d time.Duration) string { return inMilliseconds(d).String() }
 

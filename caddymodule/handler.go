@@ -61,6 +61,9 @@ type Handler struct {
 	models    map[modelKey]*model
 	listings  map[string][]format.Model // by the name of the format
 	providers map[string]*provider
+	keys      map[string]*model // by provider/key: the key alone
+	allKeys   map[string]*model // by the name of the format: its keys that are in service
+	holders   map[string]*model // by the name of the format: the key that holds files
 	proxy     *httputil.ReverseProxy
 	ready     chan struct{} // closed when the policies are configured
 }
@@ -120,6 +123,9 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		return err
 	}
 	if err := h.provisionModels(); err != nil {
+		return err
+	}
+	if err := h.provisionKeys(); err != nil {
 		return err
 	}
 	h.proxy = h.newProxy()
@@ -230,7 +236,7 @@ func (h *Handler) start(ctx context.Context) error {
 	h.observers = h.chain.observers()
 	h.app.inUse = append(h.app.inUse, h.chain.all()...)
 	for _, plugin := range h.chain.plugins() {
-		for _, m := range h.models {
+		for _, m := range h.everyModel() {
 			if err := plugin.AddCatalog(ctx, m.catalog); err != nil {
 				return err
 			}
@@ -250,7 +256,7 @@ const readyTimeout = 10 * time.Second
 // ServeHTTP schedules AI requests, and passes others on.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	op, ok := format.Find(r)
-	if !ok {
+	if !ok || op.Kind == format.Stored && h.holders[op.Format] == nil {
 		return pass(w, r, next)
 	}
 	if !h.app.uses.enter() {

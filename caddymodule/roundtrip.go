@@ -43,7 +43,7 @@ func (roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 			}
 			continue
 		}
-		if !again || !r.fallBack(r.ctx, a) {
+		if !again || a.elsewhere() || !r.fallBack(r.ctx, a) {
 			r.chosen = a.candidate
 			return a.final(out, resp)
 		}
@@ -54,7 +54,11 @@ func (roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 // again reports whether the request may be sent once more after a failed, to
 // whomever that is.
 func (r *run) again(a *attempt) bool {
-	if !a.disposition.Failover() || r.ctx.Err() != nil {
+	if !a.disposition.Failover() && !a.elsewhere() || r.ctx.Err() != nil {
+		return false
+	}
+	if r.op.Once && !a.refused() {
+		a.noRetry = "job" // it may run
 		return false
 	}
 	if r.tries >= r.h.Attempts {
@@ -71,7 +75,7 @@ func (r *run) again(a *attempt) bool {
 
 // passes reports whether the answer of a goes to the caller as it comes.
 func (r *run) passes(a *attempt, err error) bool {
-	return err == nil && r.ctx.Err() == nil && !a.disposition.Failover() && a.status != http.StatusUnauthorized
+	return err == nil && r.ctx.Err() == nil && !a.disposition.Failover() && !a.elsewhere() && a.status != http.StatusUnauthorized
 }
 
 // rest returns the candidates of the same model that may still serve the
@@ -85,6 +89,7 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 	for _, c := range r.ranked {
 		switch {
 		case c.ID == a.candidate.ID, ofKey && keyOf(c) == keyOf(a.candidate):
+		case a.elsewhere() && accountOf(c) == accountOf(a.candidate):
 		case ofModel && (c.Model == a.candidate.Model || !a.isLarger(c)):
 		case d.Failure() && c.Provider == a.candidate.Provider:
 			same = append(same, c)
@@ -105,6 +110,7 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 // deliver returns an answer that goes to the caller. The attempt ends with its
 // body.
 func (a *attempt) deliver(out *http.Request, resp *http.Response) *http.Response {
+	a.noteOrigin()
 	resp = answering(out, resp)
 	resp.Body = &answer{a: a, body: resp.Body, plain: resp.ContentLength >= 0}
 	return resp

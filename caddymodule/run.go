@@ -42,6 +42,9 @@ type run struct {
 
 	fallbacks []string // of the model that was asked for, as far as they are left
 
+	accounts []string // those that have what the request refers to; none for any
+	searches bool     // nobody knows which account has it
+
 	verdicts []policy.Verdict
 	ranked   []policy.Candidate // those that are left, best first
 	leases   []lease            // in the order in which they were given
@@ -125,11 +128,10 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 		return refuse(format.NotHeld())
 	}
 	r.record.Model, r.record.Stream = r.facts.Model, r.facts.Stream
-	m, ok := r.h.models[modelKey{r.op.Format, r.facts.Model}]
-	if !ok {
-		return refuse(format.UnknownModel(r.facts.Model))
+	if refusal := r.find(); refusal != nil {
+		return refusal
 	}
-	r.model, r.fallbacks = m, m.fallbacks
+	r.fallbacks = r.model.fallbacks
 	r.req = r.request(in, id)
 	r.record.Priority = r.req.Priority
 	r.describeServerSpan()

@@ -12,6 +12,7 @@ import (
 type shared struct {
 	facts     *facts
 	decisions decisions
+	origins   origins
 	running   running
 	budgets   budgets
 }

@@ -54,9 +54,11 @@ func scheme(in *http.Request) string {
 func (r *run) describeServerSpan() {
 	r.server.SetAttributes(
 		semconv.GenAIOperationNameKey.String(r.op.Name),
-		semconv.GenAIRequestModel(r.req.Model),
 		attribute.Int("usher.priority", r.req.Priority),
 	)
+	if r.req.Model != "" {
+		r.server.SetAttributes(semconv.GenAIRequestModel(r.req.Model))
+	}
 }
 
 // endServerSpan says how the request ended, and ends its span if that is ours.
@@ -190,7 +192,6 @@ func (a *attempt) startSpan() {
 	attrs := []attribute.KeyValue{
 		semconv.GenAIOperationNameKey.String(a.r.op.Name),
 		semconv.GenAIProviderNameKey.String(a.candidate.Provider),
-		semconv.GenAIRequestModel(a.candidate.Model),
 		semconv.ServerAddress(u.Hostname()),
 		semconv.ServerPort(port),
 		attribute.String("usher.candidate", a.candidate.ID),
@@ -199,7 +200,12 @@ func (a *attempt) startSpan() {
 	if a.r.op.APIType != "" {
 		attrs = append(attrs, attribute.String("openai.api.type", a.r.op.APIType))
 	}
-	a.ctx, a.span = a.r.tracer.Start(a.r.ctx, a.r.op.Name+" "+a.candidate.Model,
+	name := a.r.op.Name
+	if m := a.candidate.Model; m != "" {
+		name += " " + m
+		attrs = append(attrs, semconv.GenAIRequestModel(m))
+	}
+	a.ctx, a.span = a.r.tracer.Start(a.r.ctx, name,
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attrs...))
 }
 

@@ -2,6 +2,7 @@ package format
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -13,7 +14,7 @@ import (
 var anthropic = newDialect(dialect{
 	name: Anthropic,
 
-	operations: []Operation{
+	operations: slices.Concat([]Operation{
 		{
 			Name:   "chat",
 			Method: http.MethodPost, Route: "/v1/messages",
@@ -21,6 +22,7 @@ var anthropic = newDialect(dialect{
 				model: "model", stream: "stream",
 				maxOutput: []string{"max_tokens"},
 				affinity:  []string{"metadata.user_id"},
+				files:     true,
 			},
 		},
 		{
@@ -32,6 +34,9 @@ var anthropic = newDialect(dialect{
 		{Name: "models", Kind: ListModels, Method: http.MethodGet, Route: "/v1/models"},
 		{Name: "models", Kind: GetModel, Method: http.MethodGet, Route: "/v1/models/{model}"},
 	},
+		stored("batches", "/v1/messages/batches"),
+		stored("files", "/v1/files"),
+	),
 
 	// Every other event has content: the delta of a block, and that of the
 	// message, which tells why it ended.

@@ -32,8 +32,17 @@
 //	POST /v1/audio/speech           speech                             JSON         as SSE                                      input_tokens, output_tokens, in a stream only
 //	POST /v1/audio/transcriptions   transcription                      form         yes                                         input_tokens, output_tokens, unless it is told in seconds
 //	POST /v1/audio/translations     translation                        form         no                                          none
+//	POST /v1/responses/input_tokens count_tokens                       JSON         no                                          nothing is used
+//	POST /v1/responses/compact      chat             responses         JSON         no                                          input_tokens, output_tokens
+//	POST /v1/videos                 generate_content                   form, JSON   no                                          none
 //	GET  /v1/models                 models                             answered from the configuration
 //	GET  /v1/models/{model}         models                             answered from the configuration
+//
+// Besides there is what is about things that the provider's account stores, with
+// GET, POST and DELETE: earlier answers (/v1/responses/{id}, /v1/videos/{id}, and
+// what is below them), and files, uploads, batches, vector_stores, conversations
+// and fine_tuning/jobs with all that is below them. No model is named there, and
+// the answers, which are passed on whatever they are, use no tokens.
 //
 // The same are below /openai/v1, which is Azure's, and those that Azure has
 // below a deployment are at /openai/deployments/{model}, too: its path names the
@@ -65,6 +74,9 @@
 //	POST /v1/messages/count_tokens  count_tokens  no                     nothing is used
 //	GET  /v1/models                 models        answered from the configuration
 //	GET  /v1/models/{model}         models        answered from the configuration
+//
+// Message batches (/v1/messages/batches) and files (/v1/files) are stored things,
+// as in OpenAI's format.
 //
 // The model and the flag of a stream are members of the body, as in OpenAI's.
 // Usage is the member "usage" of the answer; in a stream message_start tells

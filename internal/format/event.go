@@ -41,6 +41,9 @@ func (m *Meter) event(name []byte) {
 		m.fail()
 		m.settle(false)
 	}
+	if m.keeps && m.id == "" {
+		m.readID()
+	}
 	m.readUsage()
 	m.text.Reset()
 	m.plain, m.size = m.plain[:0], 0

@@ -32,6 +32,8 @@ type Meter struct {
 	content   bool
 	ends      bool // the answer is of a kind that tells its end
 	done      bool
+	keeps     bool
+	id        string
 
 	// Where the answer stood when it was closed.
 	inEvent, between bool
@@ -99,6 +101,8 @@ const (
 	atUsageMetadata
 	atCandidates
 	atPromptFeedback
+	atID
+	atResponseID
 )
 
 var answerPaths = []jsonscan.Path{
@@ -115,6 +119,9 @@ var answerPaths = []jsonscan.Path{
 	atUsageMetadata:  {"usageMetadata"},
 	atCandidates:     {"candidates"},
 	atPromptFeedback: {"promptFeedback"},
+
+	atID:         {"id"},
+	atResponseID: {"response", "id"},
 }
 
 // maxValue bounds what is kept of each value that is looked at.
@@ -132,6 +139,10 @@ func NewMeter(op *Operation, header http.Header, stream bool) *Meter {
 		m.kind = jsonList
 	}
 	m.counts.known = op != nil && op.Free
+	m.keeps = op != nil && op.Keeps
+	if op != nil && (op.Kind == Stored || op.Kind == FollowUp) { // whatever it is, it is what was asked for
+		m.kind, m.content, m.beginning = unreadable, true, Begun
+	}
 	if m.kind != unreadable {
 		m.text = jsonscan.New(maxValue, answerPaths...)
 	}
@@ -231,6 +242,27 @@ func (m *Meter) Beginning() Beginning { return m.beginning }
 
 // Err returns the error that the answer told, or nil.
 func (m *Meter) Err() *StreamFault { return m.fault }
+
+// maxID is the greatest length of an ID that is believed.
+const maxID = 256
+
+// ID returns the name by which later requests may refer to the answer, once it
+// has told it, or the empty string: see [Operation.Keeps].
+func (m *Meter) ID() string {
+	if m.id == "" && m.keeps && m.kind == jsonText {
+		m.readID()
+	}
+	return m.id
+}
+
+// readID takes the ID that the text has, if it has one.
+func (m *Meter) readID() {
+	for _, at := range []int{atResponseID, atID} {
+		if id := m.word(at); m.id == "" && len(id) <= maxID {
+			m.id = strings.Clone(id)
+		}
+	}
+}
 
 // Done reports whether the answer said that it is complete: by [DONE], a
 // terminal event or a finish reason of a stream, or by the last brace of a

@@ -6,8 +6,9 @@ import (
 	"strings"
 )
 
-// openAIOperations are those of OpenAI's own paths.
-var openAIOperations = []Operation{
+// openAIOperations are those of OpenAI's own paths. Of two that are at a path the
+// first one counts.
+var openAIOperations = slices.Concat([]Operation{
 	{
 		Name: "chat", APIType: "chat_completions",
 		Method: http.MethodPost, Route: "/v1/chat/completions", deployed: true,
@@ -15,6 +16,7 @@ var openAIOperations = []Operation{
 			model: "model", stream: "stream",
 			maxOutput: []string{"max_completion_tokens", "max_tokens"},
 			affinity:  []string{"prompt_cache_key", "safety_identifier", "user"},
+			files:     true,
 		},
 	},
 	{
@@ -28,15 +30,28 @@ var openAIOperations = []Operation{
 	},
 	{
 		Name: "chat", APIType: "responses",
-		Method: http.MethodPost, Route: "/v1/responses",
+		Method: http.MethodPost, Route: "/v1/responses", Keeps: true,
 		request: request{
 			model: "model", stream: "stream",
 			maxOutput: []string{"max_output_tokens"},
 			affinity:  []string{"prompt_cache_key", "conversation", "conversation.id", "safety_identifier", "user"},
+			answers:   []string{"previous_response_id"},
+			things:    []string{"conversation", "conversation.id"},
+			files:     true,
 		},
 		streamError: func(r Refusal) (string, any) {
 			return "error", responsesError{"error", orNull(r.Code), r.Message, orNull(r.Param), 0}
 		},
+	},
+	{
+		Name:   "count_tokens",
+		Method: http.MethodPost, Route: "/v1/responses/input_tokens", Free: true,
+		request: request{model: "model", answers: []string{"previous_response_id"}, things: []string{"conversation", "conversation.id"}, files: true},
+	},
+	{
+		Name: "chat", APIType: "responses",
+		Method: http.MethodPost, Route: "/v1/responses/compact",
+		request: request{model: "model", answers: []string{"previous_response_id"}},
 	},
 	{
 		Name:   "embeddings",
@@ -78,9 +93,23 @@ var openAIOperations = []Operation{
 		Method: http.MethodPost, Route: "/v1/audio/translations", deployed: true,
 		request: request{forms: true, model: "model"},
 	},
+	{
+		Name:   "generate_content",
+		Method: http.MethodPost, Route: "/v1/videos", Keeps: true, Once: true,
+		request: request{forms: true, model: "model"},
+	},
 	{Name: "models", Kind: ListModels, Method: http.MethodGet, Route: "/v1/models"},
 	{Name: "models", Kind: GetModel, Method: http.MethodGet, Route: "/v1/models/{model}"},
-}
+},
+	followUps("responses", "/v1/responses"),
+	followUps("videos", "/v1/videos"),
+	stored("files", "/v1/files"),
+	stored("uploads", "/v1/uploads"),
+	stored("batches", "/v1/batches"),
+	stored("vector_stores", "/v1/vector_stores"),
+	stored("conversations", "/v1/conversations"),
+	stored("fine_tuning", "/v1/fine_tuning/jobs"),
+)
 
 const (
 	// azure is what begins the paths of Azure's services.

@@ -43,6 +43,13 @@ type Operation struct {
 	// Free says that the operation uses no tokens.
 	Free bool
 
+	// Keeps says that the provider may keep the answer, so that later requests
+	// name its ID.
+	Keeps bool
+
+	// Once says that a request starts a job, which must not run twice.
+	Once bool
+
 	request request
 
 	// Azure has paths of its own. under is what stands before the path that the
@@ -67,6 +74,11 @@ const (
 	// ListModels and GetModel are answered from the configuration.
 	ListModels
 	GetModel
+	// Stored is about what a provider's account stores, such as files, and
+	// names no model.
+	Stored
+	// FollowUp is about an earlier answer, which is where it came from.
+	FollowUp
 )
 
 // A request is what a row says of the body of its requests. All members are at
@@ -80,6 +92,9 @@ type request struct {
 	streams   bool     // the answer is always a stream
 	maxOutput []string // the limit of output tokens: the first that is given
 	affinity  []string // what names a session: the first that is given
+	answers   []string // what names an earlier answer
+	things    []string // what names another thing that the provider stores
+	files     bool     // files and vector stores may be named anywhere
 }
 
 // A dialect is what all operations of a format share.
@@ -141,12 +156,13 @@ func (d *dialect) find(method, path string) *Operation {
 }
 
 // Methods returns the methods that the path has operations for, as the value
-// of an Allow header, or the empty string if the path is unknown.
+// of an Allow header, or the empty string if the path is unknown. What is [Stored]
+// is not everywhere, and is left out.
 func Methods(path string) string {
 	var methods []string
 	for _, d := range dialects {
 		for i := range d.operations {
-			if op := &d.operations[i]; op.at(path) && !slices.Contains(methods, op.Method) {
+			if op := &d.operations[i]; op.Kind != Stored && op.at(path) && !slices.Contains(methods, op.Method) {
 				methods = append(methods, op.Method)
 			}
 		}

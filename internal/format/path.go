@@ -15,7 +15,7 @@ var verbs = []string{
 
 // at reports whether path is one of op's.
 func (op *Operation) at(path string) bool {
-	return op.Route == path || op.inPath() && op.Model(path) != ""
+	return op.Route == path || op.inPath() && op.Model(path) != "" || op.thing(path) != ""
 }
 
 // Model returns the model that the path, with escapes decoded, names in the

@@ -46,6 +46,9 @@ type Body struct {
 	// It does not tell callers apart.
 	Affinity string
 
+	// References are what the request names of what a provider stores.
+	References References
+
 	models  []span // where the body names the model
 	renamed bool   // the body names another model than its path does
 }
@@ -60,11 +63,14 @@ type BadRequest struct {
 // Error returns the message.
 func (e *BadRequest) Error() string { return e.Message }
 
-// Scan reads a request of op, which must be an [Inference]. The path is
-// that of its URL, with escapes decoded, and contentType its header. The error
+// Scan reads a request of op, which must be one that a candidate serves; of what
+// is not an [Inference] nothing need be known. The path is that of its URL, with escapes decoded, and contentType its header. The error
 // is a [*BadRequest]. It decodes nothing but the members that it needs, and
 // keeps nothing of body.
 func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
+	if op.Kind != Inference {
+		return Body{References: References{Answer: op.Reference(path), Stored: op.Kind == Stored}}, nil
+	}
 	if boundary, ok := op.boundary(contentType); ok {
 		return op.scanForm(path, boundary, body)
 	}
@@ -79,7 +85,8 @@ func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
 	if err != nil {
 		return Body{}, err
 	}
-	b := Body{Stream: found.stream || op.request.streams, Affinity: opaque(found.affinity.value)}
+	b := Body{Stream: found.stream || op.request.streams, Affinity: opaque(found.affinity.value), References: found.references}
+	b.References.Stored = b.References.Stored || op.request.files && namesFiles(object.Raw)
 	if !op.Free {
 		b.InputTokens, b.MaxOutputTokens = inputTokens(body), found.maxOutput.value
 	}
@@ -102,6 +109,8 @@ type members struct {
 	stream    bool
 	maxOutput ranked[int64]
 	affinity  ranked[string]
+
+	references References
 }
 
 // A ranked value comes from the best of several members. Rank 0 is no value;
@@ -146,6 +155,16 @@ func (r *request) optional(name string, value gjson.Result, found *members) {
 	for i, path := range r.affinity {
 		if v := below(name, value, path); v.Type == gjson.String && v.Str != "" {
 			found.affinity.offer(v.Str, i+1)
+		}
+	}
+	for _, path := range r.answers {
+		if v := below(name, value, path); v.Type == gjson.String {
+			found.references.Answer = strings.Clone(v.Str)
+		}
+	}
+	for _, path := range r.things {
+		if v := below(name, value, path); v.Type == gjson.String && v.Str != "" {
+			found.references.Stored = true
 		}
 	}
 	for _, path := range r.models {
