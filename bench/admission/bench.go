@@ -23,8 +23,9 @@ type bench struct {
 	replicas, waiters []int
 	out               io.Writer
 
-	database *database // nil without one
-	updates  float64   // single-row updates a second
+	server   *pgserver.Server // nil if it is another's
+	database *database        // nil without one
+	updates  float64          // single-row updates a second
 	schemas  int
 }
 
@@ -35,23 +36,27 @@ const (
 	manyKeys = 1000
 )
 
-func (b *bench) run(ctx context.Context, dsn string, parts []string) (err error) {
+// open connects to the database, and starts one if there is none.
+func (b *bench) open(ctx context.Context, dsn string) (end func() error, err error) {
 	fmt.Fprintf(b.out, "%d CPUs, %s\n", runtime.NumCPU(), runtime.Version())
-	if b.store == "postgres" {
-		if dsn == "" {
-			server, err := pgserver.Start("max_connections=400")
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, server.Stop()) }()
-			b.database, err = connect(ctx, server.DSN(), server.PID())
-			if err != nil {
-				return err
-			}
-		} else if b.database, err = connect(ctx, dsn, 0); err != nil {
-			return err
+	end = func() error { return nil }
+	if b.store != "postgres" {
+		return end, nil
+	}
+	pid := 0
+	if dsn == "" {
+		if b.server, err = pgserver.Start("max_connections=400"); err != nil {
+			return end, err
 		}
-		defer func() { err = errors.Join(err, b.database.close(ctx)) }()
+		dsn, pid, end = b.server.DSN(), b.server.PID(), b.server.Stop
+	}
+	b.database, err = connect(ctx, dsn, pid)
+	return end, err
+}
+
+// run measures.
+func (b *bench) run(ctx context.Context, parts []string) error {
+	if b.database != nil {
 		if err := b.reference(ctx); err != nil {
 			return err
 		}
@@ -111,19 +116,19 @@ func (b *bench) part(ctx context.Context, part string) error {
 	return w.Flush()
 }
 
-// config returns the configuration of a policy with a store that nobody has used.
-func (b *bench) config() (json.RawMessage, error) {
+// options returns the configuration of a policy with a store that nobody has used.
+func (b *bench) options() map[string]any {
 	b.schemas++
 	config := map[string]any{"store": b.store, "queue_limit": 0, "max_wait": "0s"}
 	if b.database != nil {
 		config["dsn"], config["schema"] = b.database.dsn, fmt.Sprintf("bench_%d_%d", time.Now().Unix(), b.schemas)
 	}
-	return json.Marshal(config)
+	return config
 }
 
 // row measures one load of some replicas.
 func (b *bench) row(ctx context.Context, w io.Writer, replicas int, closed load.Closed) error {
-	config, err := b.config()
+	config, err := json.Marshal(b.options())
 	if err != nil {
 		return err
 	}
@@ -136,7 +141,7 @@ func (b *bench) row(ctx context.Context, w io.Writer, replicas int, closed load.
 	for i, r := range fleet {
 		var reportErr error
 		reports[i], reportErr = r.Report()
-		err = errors.Join(err, reportErr)
+		err = errors.Join(err, reportErr, r.Close())
 	}
 	if err != nil {
 		return err

@@ -31,33 +31,53 @@ func Main() {
 	os.Exit(0)
 }
 
-// replica does the job that the standard input tells, and ends with the input.
+// The commands of a replica, one a line.
+const (
+	commandRun   = "run"
+	commandCheck = "check"
+)
+
+// replica does the job that the first line of the standard input tells, as the
+// next lines say, and ends with the input.
 func replica() error {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	in := bufio.NewReader(os.Stdin)
+	in := bufio.NewScanner(os.Stdin)
+	in.Buffer(nil, 1<<20)
 	var job load.Job
-	line, err := in.ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, &job)
+	if !in.Scan() {
+		return errors.New("no job")
 	}
-	if err != nil {
+	if err := json.Unmarshal(in.Bytes(), &job); err != nil {
 		return fmt.Errorf("read the job: %w", err)
 	}
-	begin := make(chan struct{})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	commands := make(chan string)
 	go func() {
-		if _, err := in.ReadByte(); err == nil {
-			close(begin)
-			_, err = in.ReadByte()
-			_ = err // whatever comes is the end
+		defer cancel()
+		defer close(commands)
+		for in.Scan() {
+			commands <- in.Text()
 		}
-		cancel()
 	}()
-	report, err := job.Run(ctx, func() { fmt.Println(`"ready"`) }, begin)
+	session, err := load.Open(ctx, job)
 	if err != nil {
 		return err
 	}
-	return json.NewEncoder(os.Stdout).Encode(report)
+	out := json.NewEncoder(os.Stdout)
+	err = out.Encode("ready")
+	for command := range commands {
+		var report *load.Report
+		if err == nil && command == commandRun {
+			report, err = session.Run(ctx)
+		} else if err == nil {
+			report, err = session.Check(ctx)
+		}
+		if err != nil {
+			break
+		}
+		err = out.Encode(report)
+	}
+	return errors.Join(err, session.Close())
 }
 
 // A Replica is a process that does a job.
@@ -70,7 +90,7 @@ type Replica struct {
 }
 
 // Start starts a replica, and returns when its store has answered. The caller
-// has to call Report or Kill.
+// has to call Close or Kill.
 func Start(job load.Job) (*Replica, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -102,17 +122,30 @@ func Start(job load.Job) (*Replica, error) {
 }
 
 // Begin lets the replica begin.
-func (r *Replica) Begin() error {
-	_, err := r.in.Write([]byte{'\n'})
+func (r *Replica) Begin() error { return r.say(commandRun) }
+
+func (r *Replica) say(command string) error {
+	_, err := fmt.Fprintln(r.in, command)
 	return err
 }
 
-// Report returns the report of a replica that has begun, when it has ended.
+// Report returns the report of a replica that has begun, when it is done.
 func (r *Replica) Report() (*load.Report, error) {
 	var report load.Report
-	err := r.out.Decode(&report)
-	return &report, errors.Join(err, r.in.Close(), r.command.Wait())
+	return &report, r.out.Decode(&report)
 }
+
+// Check lets a replica that is done do its audit.
+func (r *Replica) Check() error {
+	if err := r.say(commandCheck); err != nil {
+		return err
+	}
+	_, err := r.Report()
+	return err
+}
+
+// Close ends the replica in order.
+func (r *Replica) Close() error { return errors.Join(r.in.Close(), r.command.Wait()) }
 
 // Kill ends the replica at once.
 func (r *Replica) Kill() error {

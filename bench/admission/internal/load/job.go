@@ -20,38 +20,54 @@ type Job struct {
 	// Config is the configuration of the policy.
 	Config json.RawMessage
 
-	// Closed is the load, if it is one of callers that come back at once.
+	// Closed or Random is the load.
 	Closed *Closed
+	Random *Random
+
+	// Audit is what to do after that, when told to.
+	Audit *Audit
 }
 
-// Run does the job: it calls ready when the store has answered once, does what
-// go is closed for, and returns the report.
-func (j Job) Run(ctx context.Context, ready func(), begin <-chan struct{}) (report *Report, err error) {
-	policies, err := fifo.New().Definition().Build(ctx, j.Config)
+// A Session is a replica that has opened its store.
+type Session struct {
+	job      Job
+	policies sdk.Policies
+}
+
+// Open returns when the store has answered once.
+func Open(ctx context.Context, job Job) (*Session, error) {
+	policies, err := fifo.New().Definition().Build(ctx, job.Config)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, closePolicies(policies)) }()
-	if err := awaitStore(ctx, policies.Admission, fmt.Sprint("hello-", j.Replica)); err != nil {
-		return nil, err
+	s := &Session{job, policies}
+	if err := awaitStore(ctx, policies.Admission, fmt.Sprint("hello-", job.Replica)); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
-	ready()
-	select {
-	case <-begin:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	return j.Closed.run(ctx, policies.Admission, j.Replica), nil
+	return s, nil
 }
 
-// closePolicies gives back what the policy holds, even if the job was cancelled.
-func closePolicies(p sdk.Policies) error {
-	if p.Close == nil {
+// Run does the load.
+func (s *Session) Run(ctx context.Context) (*Report, error) {
+	if s.job.Random != nil {
+		return s.job.Random.run(ctx, s.policies.Admission, s.job.Replica)
+	}
+	return s.job.Closed.run(ctx, s.policies.Admission, s.job.Replica), nil
+}
+
+// Check does the audit.
+func (s *Session) Check(ctx context.Context) (*Report, error) {
+	return s.job.Audit.run(ctx, s.policies.Admission, s.job.Replica)
+}
+
+// Close gives back what the policy holds.
+func (s *Session) Close() error {
+	if s.policies.Close == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	return p.Close(ctx)
+	return s.policies.Close(ctx)
 }
 
 // awaitStore returns when the store admits.
