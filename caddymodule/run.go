@@ -145,7 +145,7 @@ func (r *run) request(in *http.Request, id string) *policy.Request {
 		ID: id, Format: r.op.Format, Operation: r.op.Name, Model: r.facts.Model, Stream: r.facts.Stream,
 		Caller: r.who.Caller, Priority: priority(in.Header.Get(HeaderPriority), r.who.Priority),
 		Arrival:     r.h.app.shared.facts.arrive(),
-		InputTokens: r.facts.InputTokens, MaxOutputTokens: r.facts.MaxOutputTokens, Affinity: r.facts.Affinity,
+		InputTokens: r.facts.InputTokens, MinInputTokens: r.facts.MinInputTokens, MaxOutputTokens: r.facts.MaxOutputTokens, Affinity: r.facts.Affinity,
 		ReceivedAt: time.Now(), Deadline: deadline, Scopes: r.who.Scopes, Header: in.Header,
 	}
 }

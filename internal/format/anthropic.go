@@ -20,6 +20,7 @@ var anthropic = newDialect(dialect{
 			Method: http.MethodPost, Route: "/v1/messages",
 			request: request{
 				model: "model", stream: "stream",
+				prompt:    []string{"system", "messages"},
 				maxOutput: []string{"max_tokens"},
 				affinity:  []string{"metadata.user_id"},
 				files:     true,

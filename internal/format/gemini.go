@@ -52,6 +52,7 @@ var geminiMethods = []string{"generateContent", "countTokens", "embedContent", "
 func geminiOperations(version string) []Operation {
 	models := version + "/models"
 	generate := request{
+		prompt:    []string{"systemInstruction", "system_instruction", "contents"},
 		maxOutput: []string{"generationConfig.maxOutputTokens", "generation_config.max_output_tokens"},
 		affinity:  []string{"cachedContent", "cached_content"},
 	}

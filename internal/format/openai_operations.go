@@ -14,6 +14,7 @@ var openAIOperations = slices.Concat([]Operation{
 		Method: http.MethodPost, Route: "/v1/chat/completions", deployed: true,
 		request: request{
 			model: "model", stream: "stream",
+			prompt:    []string{"messages"},
 			maxOutput: []string{"max_completion_tokens", "max_tokens"},
 			affinity:  []string{"prompt_cache_key", "safety_identifier", "user"},
 			files:     true,
@@ -33,6 +34,7 @@ var openAIOperations = slices.Concat([]Operation{
 		Method: http.MethodPost, Route: "/v1/responses", Keeps: true,
 		request: request{
 			model: "model", stream: "stream",
+			prompt:    []string{"instructions", "input"},
 			maxOutput: []string{"max_output_tokens"},
 			affinity:  []string{"prompt_cache_key", "conversation", "conversation.id", "safety_identifier", "user"},
 			answers:   []string{"previous_response_id"},

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,6 +37,12 @@ type Body struct {
 	// meant to be too high. What the provider remembers (previous_response_id)
 	// is not in it. Of a form only texts and images count.
 	InputTokens int64
+
+	// MinInputTokens is a number of tokens that the prompt has at least: that of
+	// its words, which is about three quarters of its tokens in English, and
+	// nothing of a language without spaces. It is 0 for requests with several
+	// prompts, and where the provider is asked to cut what does not fit.
+	MinInputTokens int64
 
 	// MaxOutputTokens is the limit of output that the caller asks for, or 0.
 	MaxOutputTokens int64
@@ -89,6 +96,7 @@ func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
 	b.References.Stored = b.References.Stored || op.request.files && namesFiles(object.Raw)
 	if !op.Free {
 		b.InputTokens, b.MaxOutputTokens = inputTokens(body), found.maxOutput.value
+		b.MinInputTokens = min(found.words(), b.InputTokens)
 	}
 	switch {
 	case op.request.model == "":
@@ -107,10 +115,22 @@ type members struct {
 	model     gjson.Result
 	models    []gjson.Result
 	stream    bool
+	prompt    []gjson.Result
+	cut       bool // the provider is to cut a prompt that does not fit
 	maxOutput ranked[int64]
 	affinity  ranked[string]
 
 	references References
+}
+
+// words counts the words of the prompt.
+func (m *members) words() (n int64) {
+	for _, v := range m.prompt {
+		if !m.cut {
+			n += words(v)
+		}
+	}
+	return n
 }
 
 // A ranked value comes from the best of several members. Rank 0 is no value;
@@ -147,6 +167,10 @@ func (r *request) members(object gjson.Result) (found members, err error) {
 
 // optional looks at a member that a request may have.
 func (r *request) optional(name string, value gjson.Result, found *members) {
+	if slices.Contains(r.prompt, name) {
+		found.prompt = append(found.prompt, value)
+	}
+	found.cut = found.cut || name == "truncation" && value.Str == "auto"
 	for i, path := range r.maxOutput {
 		if v := below(name, value, path); v.Type == gjson.Number {
 			found.maxOutput.offer(tokens(v), i+1)
