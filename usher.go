@@ -4,7 +4,7 @@
 //	xcaddy build --with github.com/usherproxy/usher
 //
 // The default policies run as a process that the same executable starts again,
-// with a subcommand of its own.
+// with a subcommand of its own, or in its own process if they are to be inline.
 package usher
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/usherproxy/usher/caddymodule"
 	"github.com/usherproxy/usher/plugins/fifo"
 	"github.com/usherproxy/usher/plugins/keys"
-	"github.com/usherproxy/usher/sdk"
 )
 
 func init() {
+	caddymodule.RegisterBuiltIn(keys.New().Definition(), fifo.New().Definition())
 	caddycmd.RegisterCommand(caddycmd.Command{
 		Name:  caddymodule.BuiltInCommand,
 		Short: "Serves the default policies to Usher; not for use by hand",
@@ -25,7 +25,7 @@ func init() {
 			cmd.Hidden = true
 			cmd.Args = cobra.NoArgs
 			cmd.RunE = func(*cobra.Command, []string) error {
-				sdk.ServeAll("builtin", keys.New().Definition(), fifo.New().Definition())
+				caddymodule.ServeBuiltIn()
 				return nil
 			}
 		},

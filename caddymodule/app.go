@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -22,8 +20,8 @@ func init() {
 
 // App is what all sites share: the plugins, and where traces go.
 //
-// The policies `keys` and `fifo` are built in. They run as processes, too: the
-// executable starts itself again.
+// The policies `keys` and `fifo` are built in. They run as a process, too: the
+// executable starts itself again; unless they are to be inline.
 type App struct {
 	AppConfig
 
@@ -42,16 +40,6 @@ type App struct {
 func (*App) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: appName, New: func() caddy.Module { return new(App) }}
 }
-
-// builtIn are the policies that the executable itself serves, and builtInName
-// is the name of their plugin.
-var builtIn = []string{policyKeys, policyFIFO}
-
-const builtInName = "builtin"
-
-// BuiltInCommand is the subcommand with which the executable starts itself to
-// serve the built-in policies.
-const BuiltInCommand = "policy-plugin"
 
 // Provision starts the plugins that are declared. Those that a site uses are
 // configured by Start, so that validating a configuration changes nothing.
@@ -75,7 +63,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		pl := &a.Plugins[i]
 		env, err := pl.environ(repl)
 		if err == nil {
-			a.plugins[pl.Name], err = a.acquire(ctx, pluginhost.Spec{
+			a.plugins[pl.Name], err = a.acquireProcess(ctx, pluginhost.Spec{
 				Name: pl.Name, Path: pl.Path, Args: pl.Args, Env: env,
 				StartTimeout: time.Duration(pl.StartTimeout), HostVersion: Version(),
 			})
@@ -108,12 +96,19 @@ func (p pooledPlugin) Destruct() error {
 // stopTimeout is how long a plugin may take to be told of the last releases.
 const stopTimeout = 5 * time.Second
 
-// acquire returns the plugin of a spec. The app gives it back at its end.
-func (a *App) acquire(ctx context.Context, spec pluginhost.Spec) (*pluginhost.Plugin, error) {
-	log := pluginLog(spec.Name)
+// acquireProcess returns the plugin that runs as a process.
+func (a *App) acquireProcess(ctx context.Context, spec pluginhost.Spec) (*pluginhost.Plugin, error) {
+	return a.acquire(spec, func() (*pluginhost.Plugin, error) {
+		return pluginhost.Start(ctx, spec, pluginLog(spec.Name))
+	})
+}
+
+// acquire returns the plugin of a spec, which start starts if there is none.
+// The app gives it back at its end.
+func (a *App) acquire(spec pluginhost.Spec, start func() (*pluginhost.Plugin, error)) (*pluginhost.Plugin, error) {
 	key := spec.Key()
 	v, _, err := pluginPool.LoadOrNew(key, func() (caddy.Destructor, error) {
-		p, err := pluginhost.Start(ctx, spec, log)
+		p, err := start()
 		return pooledPlugin{p}, err
 	})
 	if err != nil {
@@ -121,7 +116,7 @@ func (a *App) acquire(ctx context.Context, spec pluginhost.Spec) (*pluginhost.Pl
 	}
 	a.atEnd(func(context.Context) {
 		if _, err := pluginPool.Delete(key); err != nil {
-			log.Error("stop plugin", zap.Error(err))
+			pluginLog(spec.Name).Error("stop plugin", zap.Error(err))
 		}
 	})
 	return v.(pooledPlugin).Plugin, nil
@@ -135,20 +130,7 @@ func (a *App) plugin(ctx context.Context, policyName string) (*pluginhost.Plugin
 	if !slices.Contains(builtIn, policyName) {
 		return nil, fmt.Errorf("no plugin %q", policyName)
 	}
-	path, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find own executable: %w", err)
-	}
-	p, err := a.acquire(ctx, pluginhost.Spec{
-		Name: builtInName, Path: path, Args: []string{BuiltInCommand}, Env: builtInEnv(os.Environ(), a.tracing != nil),
-		StartTimeout: time.Duration(defaultStartTimeout), HostVersion: Version(),
-	})
-	for _, name := range builtIn {
-		if err == nil {
-			a.plugins[name] = p
-		}
-	}
-	return p, err
+	return a.acquireBuiltIn(ctx, policyName)
 }
 
 // grants returns the declaration of a policy's plugin, or nil if it is built
@@ -160,20 +142,6 @@ func (a *App) grants(policyName string) *Plugin {
 		}
 	}
 	return nil
-}
-
-// builtInEnv returns the part of the environment that the built-in policies
-// get: where Caddy keeps its files, and where traces go if they are exported.
-func builtInEnv(environ []string, export bool) []string {
-	var env []string
-	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
-		if name == "HOME" || export && strings.HasPrefix(name, "OTEL_") && name != "OTEL_SERVICE_NAME" {
-			env = append(env, e)
-		}
-	}
-	slices.Sort(env)
-	return env
 }
 
 // startTimeout is how long the policies of a site may take to be configured.

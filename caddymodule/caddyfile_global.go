@@ -18,6 +18,7 @@ const appName = "usher"
 //			grant         headers <fields...>
 //			grant         body
 //		}
+//		inline    <policies...>
 //		telemetry on|off
 //	}
 //
@@ -34,12 +35,18 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	}
 	err := p.block(options{
 		"plugin":    func() error { return p.plugin(a) },
+		"inline":    func() error { return p.inline(a) },
 		"telemetry": func() error { return p.telemetry(a) },
 	})
 	if err != nil {
 		return nil, err
 	}
 	return httpcaddyfile.App{Name: appName, Value: caddyconfig.JSON(a, nil)}, nil
+}
+
+func (p *parser) inline(a *AppConfig) (err error) {
+	a.Inline, err = p.begin("/inline", "inline keys|fifo...", 1, anyNumber)
+	return err
 }
 
 func (p *parser) telemetry(a *AppConfig) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -152,7 +153,7 @@ func (u *PolicyUse) build(ctx context.Context, app *App, repl *caddy.Replacer, r
 // under the given name: the name of the plugin's declaration stands for its
 // only policy.
 func policyOf(ctx context.Context, plugin *pluginhost.Plugin, name string) (string, error) {
-	if plugin.Name() == builtInName {
+	if slices.Contains(builtIn, name) {
 		return name, nil
 	}
 	policies, err := plugin.Policies(ctx)

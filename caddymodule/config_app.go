@@ -11,6 +11,12 @@ type AppConfig struct {
 	// Policies of third parties, which run as processes of their own.
 	Plugins []Plugin `json:"plugins,omitempty"`
 
+	// Built-in policies, `keys` or `fifo`, that run in this process and not in
+	// one of their own: a request takes less time, and what kills such a policy
+	// kills the server. They share this process's environment, and what they
+	// log goes to the log of the same name. Default: none.
+	Inline []string `json:"inline,omitempty"`
+
 	// Exports no traces and metrics by OTLP, whatever the environment says.
 	// Default: false, export if the `OTEL_*` environment asks for it.
 	DisableTelemetry bool `json:"disable_telemetry,omitempty"`

@@ -57,10 +57,22 @@ func (a *AppConfig) check() error {
 	p := &problems{source: a.Source}
 	r := p.root()
 	checkUnique(r, "plugins", "plugin", a.policies())
+	a.checkInline(r.in("inline", "inline"))
 	for i := range a.Plugins {
 		a.Plugins[i].check(r.item("plugins", i, named("plugin", a.Plugins[i].Name)))
 	}
 	return p.err()
+}
+
+func (a *AppConfig) checkInline(r reporter) {
+	for i, name := range a.Inline {
+		switch {
+		case !slices.Contains(builtIn, name):
+			r.errorf("only built-in policies can run in this process, and %q is none; %s", name, hint(name, builtIn))
+		case slices.Index(a.Inline, name) < i:
+			r.errorf("%s is listed twice; remove one", name)
+		}
+	}
 }
 
 var reservedPolicies = []string{policyKeys, policyFIFO, policyNone}

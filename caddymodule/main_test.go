@@ -13,15 +13,15 @@ import (
 	"github.com/usherproxy/usher/caddymodule"
 	"github.com/usherproxy/usher/plugins/fifo"
 	"github.com/usherproxy/usher/plugins/keys"
-	"github.com/usherproxy/usher/sdk"
 )
 
 // TestMain runs the tests, or serves policies: Usher starts its own executable
 // as the plugin, and here that is the test.
 func TestMain(m *testing.M) {
+	caddymodule.RegisterBuiltIn(keys.New().Definition(), fifo.New().Definition())
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == caddymodule.BuiltInCommand:
-		sdk.ServeAll("builtin", keys.New().Definition(), fifo.New().Definition())
+		caddymodule.ServeBuiltIn()
 	case len(os.Args) > 2 && os.Args[1] == oddCommand:
 		serveOdd(os.Args[2])
 	default:

@@ -116,6 +116,13 @@ func NewServerPlugin(ctx context.Context, name string, definitions ...Definition
 	return &ServerPlugin{server: newServer(ctx, name, buildVersion(), definitions)}
 }
 
+// Service returns the service itself, for a host in the same process. What a
+// policy revokes is told to revoked, which must not block.
+func (p *ServerPlugin) Service(revoked func(*policypb.Revoked)) policypb.PolicyServiceServer {
+	p.server.revoked = revoked
+	return p.server
+}
+
 // GRPCServer registers the service.
 func (p *ServerPlugin) GRPCServer(_ *plugin.GRPCBroker, s *grpc.Server) error {
 	policypb.RegisterPolicyServiceServer(s, p.server)

@@ -31,6 +31,8 @@ type server struct {
 	instances map[string]*instance
 	catalogs  map[string]catalog
 	sessions  map[*session]struct{}
+
+	revoked func(*policypb.Revoked) // hears what is revoked, if set before the first call
 }
 
 // A catalog is a list of candidates, and the index of each by its ID.

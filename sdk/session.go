@@ -85,12 +85,16 @@ func (s *server) removeSession(se *session) {
 
 // revoke tells the host that an instance no longer stands for a lease.
 func (s *server) revoke(instance string, key ticketKey, why policy.Reason) {
+	r := &policypb.Revoked{
+		Instance: instance, Ticket: &policypb.Ticket{Id: key.id, Attempt: uint32(key.attempt)}, Reason: wire.Text(string(why)),
+	}
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	if s.revoked != nil {
+		s.revoked(r)
+	}
 	for se := range s.sessions {
-		se.out.Put(&policypb.SessionAnswer{Revoked: &policypb.Revoked{
-			Instance: instance, Ticket: &policypb.Ticket{Id: key.id, Attempt: uint32(key.attempt)}, Reason: wire.Text(string(why)),
-		}})
+		se.out.Put(&policypb.SessionAnswer{Revoked: r})
 	}
 }
 

@@ -68,6 +68,10 @@ func tracingWanted(getenv func(string) string) bool {
 // neither does the plugin, whatever its own sampler says; spans of the policy
 // itself have the host's as their parent then, so that their sampler knows.
 func startSpan(ctx context.Context, tc *policypb.TraceContext, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+	provider := otel.GetTracerProvider()
+	if span := trace.SpanFromContext(ctx); span.IsRecording() { // the host's own: it is this process
+		provider = span.TracerProvider()
+	}
 	if tc.GetTraceparent() != "" {
 		ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier{
 			"traceparent": tc.GetTraceparent(), "tracestate": tc.GetTracestate(),
@@ -76,7 +80,7 @@ func startSpan(ctx context.Context, tc *policypb.TraceContext, name string, attr
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, noop.Span{}
 	}
-	return otel.Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...), trace.WithSpanKind(trace.SpanKindServer))
+	return provider.Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...), trace.WithSpanKind(trace.SpanKindServer))
 }
 
 // spanContext returns the trace context that the host may link to.

@@ -79,6 +79,9 @@ func unanswered(err error) bool {
 // was the plugin itself that said so. If it does not, alive makes sure that it
 // is dead and takes it out of service.
 func (p *Plugin) alive(ctx context.Context, process *process) bool {
+	if process.inline() {
+		return true
+	}
 	if !process.runner.hasExited(endNotice) {
 		if !process.broken() && (p.probe(ctx, process) == nil || ctx.Err() != nil) {
 			return true

@@ -65,15 +65,20 @@ func start(ctx context.Context, spec Spec, log *zap.Logger, timing timing) (*Plu
 	if err != nil {
 		return nil, err
 	}
+	p := newPlugin(spec, log, timing, first)
+	log.Info("plugin started", zap.Int("pid", first.pid()), zap.String("version", first.info.Version))
+	p.wg.Go(func() { p.supervise(p.ctx, first) })
+	p.wg.Go(func() { p.keepJournal(p.ctx) })
+	return p, nil
+}
+
+func newPlugin(spec Spec, log *zap.Logger, timing timing, first *process) *Plugin {
 	p := &Plugin{
 		spec: spec, timing: timing, log: log, ledger: newLedger(), journal: newJournal(), configuring: make(chan struct{}, 1),
 		process: first, instances: make(map[string]*instance), catalogs: make(map[string]*catalogUse),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	log.Info("plugin started", zap.Int("pid", first.pid()), zap.String("version", first.info.Version))
-	p.wg.Go(func() { p.supervise(p.ctx, first) })
-	p.wg.Go(func() { p.keepJournal(p.ctx) })
-	return p, nil
+	return p
 }
 
 // Close stops the process and waits for it. What is still in the journal is

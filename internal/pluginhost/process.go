@@ -120,7 +120,15 @@ func (p *process) broken() bool {
 }
 
 // pid is the process ID.
-func (p *process) pid() int { return p.runner.cmd.Process.Pid }
+func (p *process) pid() int {
+	if p.inline() {
+		return os.Getpid()
+	}
+	return p.runner.cmd.Process.Pid
+}
+
+// inline reports whether the process is the host's own.
+func (p *process) inline() bool { return p.runner == nil }
 
 // unkillable is how long a process may take to end after it was killed.
 const unkillable = 5 * time.Second

@@ -1,6 +1,10 @@
 package host
 
-import "github.com/usherproxy/usher/policy"
+import (
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk/internal/policypb"
+	"github.com/usherproxy/usher/sdk/internal/wire"
+)
 
 // A leaseKey names a lease, or the wait for one.
 type leaseKey struct {
@@ -29,11 +33,12 @@ func (c *Client) answered(instance string, t Ticket, a *Admission, err error) {
 }
 
 // revoked tells the holder of a lease that it is revoked.
-func (c *Client) revoked(instance string, t Ticket, why policy.Reason) {
+func (c *Client) revoked(r *policypb.Revoked) {
+	t := Ticket{ID: r.GetTicket().GetId(), Attempt: int(r.GetTicket().GetAttempt())}
 	c.mu.Lock()
-	f := c.revokes[leaseKey{instance, t}]
+	f := c.revokes[leaseKey{r.GetInstance(), t}]
 	c.mu.Unlock()
 	if f != nil {
-		f(why)
+		f(wire.ReasonFromProto(r.GetReason()))
 	}
 }

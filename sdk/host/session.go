@@ -8,7 +8,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/internal/policypb"
 	"github.com/usherproxy/usher/sdk/internal/wire"
 )
@@ -159,7 +158,7 @@ func (s *session) abandon(id uint64) {
 
 // read takes answers until the stream ends. It does not wait for those who get
 // them.
-func (s *session) read(revoked func(string, Ticket, policy.Reason)) {
+func (s *session) read(revoked func(*policypb.Revoked)) {
 	for {
 		frame, err := s.stream.Recv()
 		if err != nil {
@@ -168,8 +167,7 @@ func (s *session) read(revoked func(string, Ticket, policy.Reason)) {
 		}
 		for _, a := range frame.GetAnswers() {
 			if r := a.GetRevoked(); r != nil {
-				t := Ticket{ID: r.GetTicket().GetId(), Attempt: int(r.GetTicket().GetAttempt())}
-				revoked(r.GetInstance(), t, wire.ReasonFromProto(r.GetReason()))
+				revoked(r)
 				continue
 			}
 			s.take(a)
