@@ -74,9 +74,10 @@ import (
 //			...
 //		}
 //
-//		max_body <size>
-//		timeout  <duration>
-//		attempts <number>
+//		max_body  <size>
+//		timeout   <duration>
+//		attempts  <number>
+//		heartbeat <duration>
 //	}
 //
 // The options provider, model, files, caller, group, limit, select, admit, key,
@@ -103,6 +104,7 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"admit":     p.policy("/admit", &c.Admit),
 		"max_body":  p.size("/max_body", "max_body <size>", &c.MaxBody),
 		"timeout":   p.duration("/timeout", "timeout <duration>", &c.Timeout),
+		"heartbeat": p.duration("/heartbeat", "heartbeat <duration>", &c.Heartbeat),
 		"attempts":  p.positive("/attempts", "attempts <number>", &c.Attempts),
 	})
 }

@@ -71,6 +71,14 @@ type Config struct {
 	// Default: 10m.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
+	// Sends a comment to a caller who waits for a stream of events, whenever
+	// nothing has been sent for this long. Set it where something on the way
+	// cuts connections that are silent. Its price: the first comment takes the
+	// status 200 with it, and the headers of an answer that is yet to come, so
+	// what goes wrong after that is told as an event of the stream, which not
+	// every client looks for. Default: none are sent.
+	Heartbeat caddy.Duration `json:"heartbeat,omitempty"`
+
 	// How often a request may be sent to a provider at most, counting the
 	// first time: 1 means no failover. At most 100. Default: 3.
 	Attempts int `json:"attempts,omitempty"`

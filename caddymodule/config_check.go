@@ -28,6 +28,7 @@ func (c *Config) check(plugins []string) error {
 		r.in("max_body", "max_body").errorf("must be at least 1 byte")
 	}
 	checkDuration(r.in("timeout", "timeout"), c.Timeout)
+	checkDuration(r.in("heartbeat", "heartbeat"), c.Heartbeat)
 	if c.Attempts < 0 || c.Attempts > maxAttempts {
 		r.in("attempts", "attempts").errorf("must be between 1 and %d, not %d", maxAttempts, c.Attempts)
 	}

@@ -99,8 +99,12 @@ func deleteFields(h http.Header, names []string) {
 	}
 }
 
-// refusalError is the error of a request that is answered by Usher itself.
-type refusalError struct{ format.Refusal }
+// refusalError is the error of a request that is answered by Usher itself, or,
+// with an event, by what that tells inside a stream that has begun.
+type refusalError struct {
+	format.Refusal
+	event []byte
+}
 
 // Error returns the message.
 func (e *refusalError) Error() string { return e.Message }
@@ -109,7 +113,10 @@ func (e *refusalError) Error() string { return e.Message }
 func handleError(w http.ResponseWriter, req *http.Request, err error) {
 	e, ok := errors.AsType[*refusalError](err)
 	if !ok { // the proxy itself looks at one header only
-		e = &refusalError{(&format.BadRequest{Message: "the header Upgrade names no protocol"}).Refusal()}
+		e = &refusalError{Refusal: (&format.BadRequest{Message: "the header Upgrade names no protocol"}).Refusal()}
+	}
+	if e.event != nil {
+		runOf(req.Context()).tell(w, e.event)
 	}
 	runOf(req.Context()).refuse(w, e.Refusal)
 }

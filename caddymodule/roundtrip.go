@@ -18,6 +18,14 @@ type roundTripper struct{}
 // RoundTrip implements [http.RoundTripper].
 func (roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 	r := runOf(out.Context())
+	resp, err := r.roundTrip(out)
+	if err != nil || r.pulse == nil {
+		return resp, err
+	}
+	return r.afterHeartbeat(resp)
+}
+
+func (r *run) roundTrip(out *http.Request) (*http.Response, error) {
 	for {
 		a := r.newAttempt()
 		resp, err := a.send(out)
@@ -39,7 +47,7 @@ func (roundTripper) RoundTrip(out *http.Request) (*http.Response, error) {
 				continue
 			}
 			if !fallsBack(refusal) || !r.fallBack(r.ctx, a) {
-				return nil, &refusalError{*refusal}
+				return nil, &refusalError{Refusal: *refusal}
 			}
 			continue
 		}
@@ -145,7 +153,7 @@ func (a *attempt) final(out *http.Request, resp *http.Response) (*http.Response,
 	default:
 		refusal = a.failed(a.disposition, wait)
 	}
-	return nil, &refusalError{*refusal}
+	return nil, &refusalError{Refusal: *refusal}
 }
 
 // failed returns the refusal that tells that the attempt ended with d.

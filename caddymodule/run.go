@@ -63,6 +63,7 @@ type run struct {
 	back    time.Time // when the first of the providers that refused may be asked again
 	record  *decision
 	refusal *format.Refusal
+	pulse   *pulse // of the answer, or nil
 }
 
 // An outcome is how leases end. Its zero value is that of leases under which
@@ -98,6 +99,11 @@ func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Oper
 	defer r.end() // also through a panic, by which net/http aborts answers
 	refusal := r.read(w, in, id)
 	if refusal == nil {
+		if h.Heartbeat > 0 && r.facts.Stream && op.AnswersInEvents(in.URL) {
+			r.pulse = newPulse(w, time.Duration(h.Heartbeat))
+			defer r.pulse.stop()
+			w = r.pulse
+		}
 		refusal = r.decideOrFallBack(r.ctx)
 	}
 	if refusal != nil {
@@ -214,9 +220,14 @@ func (r *run) ended(ctx context.Context) *format.Refusal {
 // refuse answers with a refusal.
 func (r *run) refuse(w http.ResponseWriter, refusal format.Refusal) {
 	r.refusal = &refusal
+	early := r.pulse.stop()
 	if refusal.Status == statusClientGone {
 		w.WriteHeader(statusClientGone)
 		return
+	}
+	if early {
+		r.record.Refusal = refusal.Code
+		r.tell(w, r.op.StreamError(refusal))
 	}
 	if r.chosen.ID != "" {
 		w.Header().Set("X-Usher-Candidate", r.chosen.ID)

@@ -1,10 +1,15 @@
 package format
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
+
+	"github.com/tidwall/gjson"
 )
 
 // HeaderReason is the header that tells a refusal of Usher from an error of a
@@ -56,13 +61,50 @@ func (op *Operation) StreamError(r Refusal) []byte {
 	if op != nil && op.streamError != nil {
 		name, data = op.streamError(r)
 	}
+	return eventOf(name, encode(data))
+}
+
+// StreamErrorOf returns the error that is the body of a provider's answer as an
+// event of a stream, or otherwise r if there is none.
+func (op *Operation) StreamErrorOf(body []byte, r Refusal) []byte {
+	if !json.Valid(body) {
+		return op.StreamError(r)
+	}
+	text := gjson.ParseBytes(body)
+	if text.IsArray() {
+		text = text.Get("0")
+	}
+	e := text.Get("error")
+	switch {
+	case !e.IsObject():
+		return op.StreamError(r)
+	case op != nil && op.streamError != nil:
+		r.Message, r.Param = e.Get("message").String(), e.Get("param").String()
+		r.Code = cmp.Or(e.Get("code").String(), e.Get("type").String(), r.Code)
+		return op.StreamError(r)
+	}
+	var line bytes.Buffer
+	if err := json.Compact(&line, []byte(text.Raw)); err != nil {
+		return op.StreamError(r)
+	}
+	return eventOf(op.shape().errorEvent, line.Bytes())
+}
+
+// eventOf returns an event of a stream.
+func eventOf(name string, data []byte) []byte {
 	var event []byte
 	if name != "" {
 		event = append(event, "event: "+name+"\n"...)
 	}
 	event = append(event, "data: "...)
-	event = append(event, encode(data)...)
+	event = append(event, data...)
 	return append(event, "\n\n"...)
+}
+
+// AnswersInEvents reports whether a stream of op comes as server-sent events
+// when u is asked for, and not as a list of JSON.
+func (op *Operation) AnswersInEvents(u *url.URL) bool {
+	return !op.shape().lists || u.Query().Get("alt") == "sse"
 }
 
 // units returns d in whole units, rounded up.
