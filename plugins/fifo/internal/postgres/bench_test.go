@@ -15,22 +15,82 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// One request at a time, and none has to wait.
+// Sixteen requests at a time, of which none has to wait. The first ones are not
+// measured.
 func BenchmarkUncontended(b *testing.B) {
-	s := open(b, pgtest.Schema())
-	var times []time.Duration
-	for i := range b.N {
-		began := time.Now()
-		lease, err := s.Admit(b.Context(), fleetRequest(0, i, 1000), queue.Rules{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		times = append(times, time.Since(began))
-		_ = lease.Release(b.Context(), policy.Outcome{})
+	for _, replicas := range []int{1, 2, 8} {
+		b.Run(fmt.Sprint("replicas=", replicas), func(b *testing.B) { benchmarkUncontended(b, replicas) })
 	}
-	slices.Sort(times)
-	b.ReportMetric(float64(times[len(times)/2].Microseconds()), "µs-p50")
-	b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "µs-p99")
+}
+
+func benchmarkUncontended(b *testing.B, replicas int) {
+	stores := openMany(b, pgtest.Schema(), replicas)
+	var times [16][]time.Duration
+	var steps int64
+	round := func(n int) {
+		steps = transactions(b)
+		var wg sync.WaitGroup
+		for i := range times {
+			times[i] = times[i][:0]
+			wg.Go(func() {
+				for range n / len(times) {
+					times[i] = append(times[i], admitOnce(b, stores[i%replicas], i%replicas))
+				}
+			})
+		}
+		wg.Wait()
+		steps = transactions(b) - steps
+	}
+	round(2000)
+	b.ResetTimer()
+	round(b.N)
+	b.StopTimer()
+	all := slices.Sorted(slices.Values(slices.Concat(times[:]...)))
+	if len(all) == 0 {
+		return
+	}
+	b.ReportMetric(float64(all[len(all)/2].Nanoseconds())/1000, "µs-p50")
+	b.ReportMetric(float64(all[len(all)*99/100].Nanoseconds())/1000, "µs-p99")
+	b.ReportMetric(float64(steps)/float64(len(all)), "transactions/admission")
+}
+
+var arrivals atomic.Int64
+
+// admitOnce admits a request that runs for a millisecond, and returns how long it
+// took until it ran.
+func admitOnce(b *testing.B, s *postgres.Store, replica int) time.Duration {
+	req := fleetRequest(replica, int(arrivals.Add(1)), 1000)
+	began := time.Now()
+	lease, err := s.Admit(b.Context(), req, queue.Rules{})
+	took := time.Since(began)
+	if err != nil {
+		b.Error(err)
+		return took
+	}
+	time.Sleep(time.Millisecond)
+	_ = lease.Release(b.Context(), policy.Outcome{})
+	return took
+}
+
+// transactions returns how many the database has done, but those that ask for it.
+func transactions(b *testing.B) (n int64) {
+	b.Helper()
+	conn := connect(b)
+	defer func() { _ = conn.Close(b.Context()) }()
+	time.Sleep(1500 * time.Millisecond) // backends tell their numbers once a second
+	if err := conn.QueryRow(b.Context(), "SELECT xact_commit FROM pg_stat_database WHERE datname = current_database()").Scan(&n); err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
+
+func openMany(b *testing.B, schema string, n int) []*postgres.Store {
+	b.Helper()
+	stores := make([]*postgres.Store, n)
+	for i := range stores {
+		stores[i] = open(b, schema)
+	}
+	return stores
 }
 
 // Many want one of 64 slots, which they hold for 1 to 20 ms.
@@ -42,10 +102,7 @@ func BenchmarkContended(b *testing.B) {
 
 func benchmarkContended(b *testing.B, replicas, waiters int) {
 	schema := pgtest.Schema()
-	stores := make([]*postgres.Store, replicas)
-	for i := range stores {
-		stores[i] = open(b, schema)
-	}
+	stores := openMany(b, schema, replicas)
 	var admitted, arrivals, running atomic.Int64
 	var wg sync.WaitGroup
 	ctx, cancel := context.WithTimeout(b.Context(), 4*time.Second)

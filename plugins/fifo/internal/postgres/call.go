@@ -21,6 +21,11 @@ type call struct {
 	on    queue.CandidateRecord
 	index int
 
+	// credits are what it runs on if the log does not know of it, and asked are
+	// those that it keeps from others until it has an answer of the log.
+	credits, asked []*credit
+	inline         [8]*credit
+
 	queued chan struct{} // closed when it has a place, or more than that
 	done   chan struct{} // closed when it runs, or is refused with err
 	err    error
@@ -49,6 +54,10 @@ func newCall(req *policy.AdmitRequest, rules queue.Rules) *call {
 }
 
 func (c *call) name() name { return name{c.record.ID, c.record.Attempt} }
+
+// held returns the scopes that c holds while it runs, some of them perhaps more
+// than once.
+func (c *call) held() []queue.ScopeRecord { return slices.Concat(c.record.Scopes, c.on.Scopes) }
 
 // follow makes the positions of c known to req.
 func (c *call) follow(req *policy.AdmitRequest) {
@@ -91,6 +100,8 @@ func (s *Store) end(c *call, err error) {
 		return
 	}
 	delete(s.calls, c.name())
+	s.answered(c)
+	s.repay(c)
 	if c.abandon != nil {
 		c.abandon.Stop()
 	}
@@ -105,7 +116,7 @@ func (s *Store) end(c *call, err error) {
 }
 
 // wait returns when c runs, or with the error by which its wait has ended.
-func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest, rules queue.Rules) error {
+func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest) error {
 	var late <-chan time.Time
 	queued := c.queued
 	for {
@@ -119,8 +130,8 @@ func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest, rul
 			return c.err
 		case <-queued:
 			queued = nil
-			if rules.MaxWait > 0 {
-				timer := time.NewTimer(rules.MaxWait)
+			if d := c.patience(); d > 0 {
+				timer := time.NewTimer(d)
 				defer timer.Stop()
 				late = timer.C
 			}
@@ -132,6 +143,14 @@ func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest, rul
 			return s.giveUp(c, func() error { return s.late(c) })
 		}
 	}
+}
+
+// patience returns how long c may wait, or 0 for ever.
+func (c *call) patience() time.Duration {
+	if c.record.NoWait {
+		return recallWithin
+	}
+	return c.record.Rules.MaxWait
 }
 
 // giveUp ends the wait of c with what err returns, unless it has ended already.
@@ -152,6 +171,9 @@ func (s *Store) giveUp(c *call, err func() error) error {
 func (s *Store) late(c *call) error {
 	if !s.inLine(c) { // is being brought back
 		return &policy.Rejection{Reason: policy.ReasonQueueTimeout, RetryAfter: c.record.Rules.MaxWait}
+	}
+	if c.record.NoWait {
+		return s.machine.queue.Busy(s.machine.at, c.ticket)
 	}
 	return s.machine.queue.Late(s.machine.at, c.ticket)
 }

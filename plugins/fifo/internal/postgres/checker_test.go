@@ -59,20 +59,28 @@ type checker struct {
 	live  map[ticketName]*reference.Entry
 	owner map[ticketName]int64
 	ran   map[ticketName]int // the candidate
+
+	// After each entry: which scopes somebody waits for, and what was lent to whom.
+	claimed []map[string]bool
+	lent    []map[string]int64
 }
 
-// checkLog checks that the log keeps the invariants of package fifo, and returns
-// who has run and on which candidate.
-func checkLog(t testing.TB, schema string) map[ticketName]int {
+// goThroughLog checks that the log keeps the invariants of package fifo, and
+// returns what it has learned.
+func goThroughLog(t testing.TB, schema string) *checker {
 	t.Helper()
-	c := &checker{t: t, live: map[ticketName]*reference.Entry{}, owner: map[ticketName]int64{}, ran: map[ticketName]int{}}
+	c := &checker{
+		t: t, live: map[ticketName]*reference.Entry{}, owner: map[ticketName]int64{}, ran: map[ticketName]int{},
+		claimed: make([]map[string]bool, 1), lent: make([]map[string]int64, 1),
+	}
 	for i, e := range readLog(t, schema) {
 		if e.Seq != int64(i+1) {
 			t.Fatalf("entry %d is number %d", e.Seq, i+1)
 		}
 		c.entry(e)
+		c.noteLoans(time.UnixMicro(e.At))
 	}
-	return c.ran
+	return c
 }
 
 func (c *checker) entry(e row) {
@@ -83,25 +91,42 @@ func (c *checker) entry(e row) {
 	}
 	var commands []struct {
 		Admit, Wait, Run *queue.Record
-		Release, Forget  *ticketName
+		Release          *struct {
+			ticketName
+			Keep bool
+		}
+		Forget *ticketName
+		Give   []queue.Loan
 	}
 	if len(e.Commands) > 0 {
 		if err := json.Unmarshal(e.Commands, &commands); err != nil {
 			c.t.Fatal(err)
 		}
 	}
+	var keep [][]string
 	for _, command := range commands {
 		switch {
 		case command.Admit != nil:
 			c.admit(now, e, command.Admit)
 		case command.Release != nil:
-			c.end(now, *command.Release, e.Replica)
+			if command.Release.Keep {
+				keep = append(keep, c.holds(command.Release.ticketName, e.Replica))
+			}
+			c.end(now, command.Release.ticketName, e.Replica)
 		case command.Forget != nil:
 			c.end(now, *command.Forget, e.Replica)
+		case command.Give != nil:
+			for _, l := range command.Give {
+				c.model.Return(e.Replica, l.Scope, l.N)
+			}
+			c.model.Settle(now)
 		default:
 			c.t.Fatalf("entry %d: what is that? %s", e.Seq, e.Commands)
 		}
 		c.note()
+	}
+	for _, ids := range keep {
+		c.model.Lend(now, e.Replica, ids)
 	}
 	if err := c.model.Check(now); err != nil {
 		c.t.Fatalf("entry %d: %v", e.Seq, err)
@@ -113,7 +138,7 @@ func (c *checker) admit(now time.Time, e row, r *queue.Record) {
 		r.Arrival += e.Seq << 20
 	}
 	n := ticketName{r.ID, r.Attempt}
-	if entry, reason := c.model.Admit(now, r.Request(), queue.Rules(r.Rules)); reason == "" {
+	if entry, reason := c.model.AdmitFor(now, e.Replica, r.Request(), queue.Rules(r.Rules)); reason == "" {
 		c.live[n], c.owner[n] = entry, e.Replica
 	}
 }
@@ -140,6 +165,20 @@ func (c *checker) gone(now time.Time, replica int64) {
 			}
 		}
 	}
+	c.model.ReturnAll(now, replica)
+}
+
+// holds returns what a lease holds.
+func (c *checker) holds(n ticketName, by int64) (ids []string) {
+	entry := c.live[n]
+	if entry == nil || c.owner[n] != by || !c.runs(entry) {
+		return nil
+	}
+	for _, s := range entry.Holds() {
+		ids = append(ids, s.ID)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }
 
 func (c *checker) runs(entry *reference.Entry) bool {

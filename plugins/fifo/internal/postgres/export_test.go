@@ -1,5 +1,7 @@
 package postgres
 
+import "time"
+
 // State returns what the store has read, and what that has led to. It makes the
 // store read what is new.
 func (s *Store) State() (seq int64, state string) {
@@ -14,6 +16,24 @@ func (s *Store) State() (seq int64, state string) {
 		return s.machine.seq, err.Error()
 	}
 	return s.machine.seq, string(data)
+}
+
+// At returns how far the store has read, and what it is called there.
+func (s *Store) At() (seq, replica int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.machine == nil {
+		return 0, 0
+	}
+	return s.machine.seq, s.id
+}
+
+// KeepAtOnce makes the store keep what it held even if others waited for it a
+// moment ago.
+func (s *Store) KeepAtOnce() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.credits.quiet = -time.Hour
 }
 
 // Listening reports whether notifications come.
@@ -38,7 +58,7 @@ func Apply(commands []byte) (state string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if _, _, err := m.apply(entry{Seq: 1, At: 1e15, Replica: 1, Op: 1, Commands: commands}); err != nil {
+	if _, err := m.apply(entry{Seq: 1, At: 1e15, Replica: 1, Op: 1, Commands: commands}); err != nil {
 		return "", err
 	}
 	data, err := m.save()

@@ -15,7 +15,7 @@ import (
 // rulesVersion is the number of the rules by which entries are applied. Replicas
 // that would decide differently must not share a log: a change of what the queue
 // decides, or of what it stores, needs another number.
-const rulesVersion = 1
+const rulesVersion = 2
 
 // A machine is what the log has led to. Machines that have applied the same
 // entries are equal.
@@ -35,6 +35,7 @@ type command struct {
 	Run     *queue.Record `json:"run,omitempty"`     // it runs on its one candidate
 	Release *release      `json:"release,omitempty"` // a lease ends
 	Forget  *name         `json:"forget,omitempty"`  // a wait, or a lease that nobody used, ends
+	Give    []queue.Loan  `json:"give,omitempty"`    // what the replica was lent goes back
 }
 
 type name struct {
@@ -45,40 +46,62 @@ type name struct {
 type release struct {
 	name
 	Tokens *int64 `json:"tokens,omitempty"` // nil if it is not known
+	Keep   bool   `json:"keep,omitempty"`   // the replica would like to be lent what it held
 }
 
 // A result is what an entry's command has led to.
 type result struct {
 	ticket *queue.Ticket
 	err    error
+	kept   bool // what the lease held is lent to its replica
 }
 
-// apply applies an entry. It returns the result of each command, and those who
-// run because of it.
-func (m *machine) apply(e entry) (results []result, granted []*queue.Ticket, err error) {
+// An outcome is what an entry has led to.
+type outcome struct {
+	results  []result        // of its commands
+	granted  []*queue.Ticket // those who run because of it
+	recalled []recall
+}
+
+// A recall asks a replica to return what it does not use of a scope.
+type recall struct {
+	scope   string
+	replica int64
+}
+
+// apply applies an entry.
+func (m *machine) apply(e entry) (out outcome, err error) {
 	if e.Seq != m.seq+1 {
-		return nil, nil, fmt.Errorf("entry %d follows %d", e.Seq, m.seq)
+		return out, fmt.Errorf("entry %d follows %d", e.Seq, m.seq)
 	}
 	var commands []command
 	if len(e.Commands) > 0 {
 		if err := json.Unmarshal(e.Commands, &commands); err != nil {
-			return nil, nil, fmt.Errorf("entry %d: %w", e.Seq, err)
+			return out, fmt.Errorf("entry %d: %w", e.Seq, err)
 		}
 	}
 	m.seq, m.at = e.Seq, time.UnixMicro(e.At)
 	m.last = &entry{Seq: e.Seq, At: e.At, Replica: e.Replica, Op: e.Op}
 	m.unread += len(e.Commands)
-	granted = slices.Clone(m.queue.Tick(m.at))
+	out.granted = slices.Clone(m.queue.Tick(m.at))
 	for _, id := range e.Gone {
-		granted = append(granted, m.bury(id)...)
+		out.granted = append(out.granted, m.bury(id)...)
 	}
-	results = make([]result, len(commands))
+	out.results = make([]result, len(commands))
+	keep := make(map[int][]string)
 	for i, c := range commands {
+		if c.Release != nil && c.Release.Keep {
+			keep[i] = m.holds(e, c.Release.name)
+		}
 		var more []*queue.Ticket
-		results[i], more = m.do(e, c)
-		granted = append(granted, more...)
+		out.results[i], more = m.do(e, c)
+		out.granted = append(out.granted, more...)
 	}
-	return results, granted, nil
+	for i := range commands { // what nobody has taken meanwhile
+		out.results[i].kept = keep[i] != nil && m.queue.Lend(e.Replica, keep[i])
+	}
+	m.queue.Recalled(func(scope string, replica int64) { out.recalled = append(out.recalled, recall{scope, replica}) })
+	return out, nil
 }
 
 // fresh returns those of entries that m has not applied, and whether the log that
@@ -103,7 +126,7 @@ func (m *machine) bury(replica int64) (granted []*queue.Ticket) {
 	for _, t := range m.of(replica) {
 		granted = append(granted, m.release(t, nil)...)
 	}
-	return granted
+	return append(granted, m.queue.ReturnAll(m.at, replica)...)
 }
 
 // of returns the tickets of a replica, in the same order everywhere.
@@ -127,37 +150,53 @@ func (m *machine) forget(t *queue.Ticket) []*queue.Ticket {
 	return m.queue.Forget(m.at, t)
 }
 
-func (m *machine) release(t *queue.Ticket, tokens *int64) []*queue.Ticket {
+func (m *machine) release(t *queue.Ticket, usage *policy.Usage) []*queue.Ticket {
 	delete(m.owners, t)
-	if tokens == nil {
-		return m.queue.Release(m.at, t, nil)
+	return m.queue.Release(m.at, t, usage)
+}
+
+// usage returns the tokens as a queue wants to be told of them.
+func (r *release) usage() *policy.Usage {
+	if r.Tokens == nil {
+		return nil
 	}
-	return m.queue.Release(m.at, t, &policy.Usage{InputTokens: *tokens})
+	return &policy.Usage{InputTokens: *r.Tokens}
 }
 
 func (m *machine) do(e entry, c command) (result, []*queue.Ticket) {
 	switch {
 	case c.Admit != nil:
 		c.Admit.Arrival = place(e, c.Admit.Arrival)
-		t, granted, err := m.queue.Admit(m.at, c.Admit.Request(), queue.Rules(c.Admit.Rules))
+		t, granted, err := m.queue.AdmitFor(m.at, e.Replica, c.Admit.Request(), queue.Rules(c.Admit.Rules))
 		if err == nil {
 			m.owners[t] = e.Replica
 		}
-		return result{t, err}, granted
+		return result{ticket: t, err: err}, granted
 	case c.Wait != nil:
 		return m.restore(e, c.Wait, false)
 	case c.Run != nil:
 		return m.restore(e, c.Run, true)
 	case c.Release != nil:
 		if t := m.find(e, c.Release.name); t != nil && t.Running() {
-			return result{}, m.release(t, c.Release.Tokens)
+			return result{}, m.release(t, c.Release.usage())
 		}
 	case c.Forget != nil:
 		if t := m.find(e, *c.Forget); t != nil {
 			return result{}, m.forget(t)
 		}
+	case c.Give != nil:
+		return result{}, m.queue.Return(m.at, e.Replica, c.Give)
 	}
 	return result{}, nil
+}
+
+// holds returns what the lease of that name holds, if it can be lent to the replica
+// that appended e.
+func (m *machine) holds(e entry, n name) []string {
+	if t := m.find(e, n); t != nil {
+		return t.Holds()
+	}
+	return nil
 }
 
 // find returns the ticket of that name if it is one of the replica that appended

@@ -20,16 +20,21 @@ type load struct {
 	t       *testing.T
 	scopes  []policy.Scope
 	running []atomic.Int64 // of each scope, as the users see it
+	plenty  int64
+	moments atomic.Int64
 
-	mu  sync.Mutex
-	ran map[ticketName]int // the candidate
+	mu   sync.Mutex
+	ran  map[ticketName]int // the candidate
+	uses []use
 }
 
-func newLoad(t *testing.T) *load {
+// newLoad returns a load on scopes of which there is so much. The more there is,
+// the less often somebody waits.
+func newLoad(t *testing.T, plenty int64) *load {
 	scope := func(id string, limit int64) policy.Scope {
-		return policy.Scope{ID: id, Kind: policy.ScopeConcurrency, Limit: limit}
+		return policy.Scope{ID: id, Kind: policy.ScopeConcurrency, Limit: limit * plenty}
 	}
-	l := &load{t: t, ran: map[ticketName]int{}, scopes: []policy.Scope{
+	l := &load{t: t, plenty: plenty, ran: map[ticketName]int{}, scopes: []policy.Scope{
 		scope("fleet", 6), scope("caller:a", 2), scope("caller:b", 4), scope("key:1", 1), scope("key:2", 2), scope("key:3", 3),
 	}}
 	l.running = make([]atomic.Int64, len(l.scopes))
@@ -63,32 +68,63 @@ func (l *load) one(replica string, s *postgres.Store, arrival int64) {
 			{ID: fmt.Sprint("k", keys[1]), Scopes: l.scopes[3+keys[1]:][:1]},
 		},
 	}
+	if l.plenty > 1 {
+		time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+		req.NoWait = rand.IntN(20) == 0
+	}
 	ctx := context.Background()
 	if rand.IntN(4) == 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(rand.IntN(100))*time.Millisecond)
 		defer cancel()
 	}
+	u := use{name: ticketName{req.Request.ID, 1}}
+	u.from[0], _ = s.At()
 	lease, err := s.Admit(ctx, req, queue.Rules{MaxPasses: rand.IntN(3)})
 	if err != nil {
 		return
 	}
+	u.from[1], u.replica = s.At()
+	u.began = l.moments.Add(1)
 	used := []int{0, caller, 3 + keys[lease.Candidate()]}
 	for _, i := range used {
+		u.scopes = append(u.scopes, l.scopes[i].ID)
 		if n := l.running[i].Add(1); n > l.scopes[i].Limit {
 			l.t.Errorf("%s: %d of %d run", l.scopes[i].ID, n, l.scopes[i].Limit)
 		}
 	}
 	l.mu.Lock()
-	l.ran[ticketName{req.Request.ID, 1}] = lease.Candidate()
+	l.ran[u.name] = lease.Candidate()
 	l.mu.Unlock()
 	time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
 	for _, i := range used {
 		l.running[i].Add(-1)
 	}
+	u.until, _ = s.At()
+	u.ended = l.moments.Add(1)
+	l.mu.Lock()
+	l.uses = append(l.uses, u)
+	l.mu.Unlock()
 	if err := lease.Release(ctx, policy.Outcome{Usage: &policy.Usage{}}); err != nil {
 		l.t.Error(err)
 	}
+}
+
+// check checks what the users have seen against the log.
+func (l *load) check(schema string) {
+	l.t.Helper()
+	c := goThroughLog(l.t, schema)
+	var uses []use
+	for _, u := range l.uses {
+		switch got, ok := c.ran[u.name]; {
+		case !ok:
+			uses = append(uses, u)
+		case got != l.ran[u.name]:
+			l.t.Errorf("%v ran on %d, and %d by the log", u.name, l.ran[u.name], got)
+		}
+	}
+	c.checkUses(uses)
+	l.t.Logf("%d have run, %d of them on credits", len(l.ran), len(uses))
 }
 
 // free checks that nothing is left of the load.
@@ -138,31 +174,44 @@ func agree(t *testing.T, stores []*postgres.Store) {
 // model say, limits hold at the users, and nothing is left.
 func TestReplicasShareLimitsAndOrder(t *testing.T) {
 	t.Parallel()
-	schema, l := pgtest.Schema(), newLoad(t)
+	for _, plenty := range []int64{1, 2, 4, 16} {
+		t.Run(fmt.Sprint("plenty=", plenty), func(t *testing.T) {
+			t.Parallel()
+			shareLimitsAndOrder(t, plenty)
+		})
+	}
+}
+
+func shareLimitsAndOrder(t *testing.T, plenty int64) {
+	schema, l := pgtest.Schema(), newLoad(t, plenty)
 	stores := []*postgres.Store{open(t, schema), open(t, schema), open(t, schema)}
+	if plenty > 1 {
+		keepAtOnce(stores)
+	}
 	var wg sync.WaitGroup
 	for i, s := range stores {
 		wg.Go(func() { l.run(fmt.Sprint("s", i, "-"), s, 8, 40) })
 	}
 	wg.Wait()
 	agree(t, stores)
-	ran := checkLog(t, schema)
-	for n, candidate := range l.ran {
-		if got, ok := ran[n]; !ok || got != candidate {
-			t.Errorf("%v ran on %d, and %d, %t by the log", n, candidate, got, ok)
-		}
-	}
-	t.Logf("%d have run", len(l.ran))
+	l.check(schema)
 	for _, s := range stores {
 		l.free(s)
 		agree(t, stores)
 	}
 }
 
+// keepAtOnce makes credits come and go as often as possible.
+func keepAtOnce(stores []*postgres.Store) {
+	for _, s := range stores {
+		s.KeepAtOnce()
+	}
+}
+
 // A replica that joins late begins from a state that was saved, and agrees.
 func TestLateReplicaAgrees(t *testing.T) {
 	t.Parallel()
-	schema, l := pgtest.Schema(), newLoad(t)
+	schema, l := pgtest.Schema(), newLoad(t, 1)
 	first := open(t, schema)
 	l.run("s0-", first, 40, 80)
 	var saved int64

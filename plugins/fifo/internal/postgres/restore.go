@@ -42,6 +42,9 @@ func (s *Store) Restore(_ context.Context, run []policy.Held, wait []policy.Admi
 	}
 	for _, c := range append(runs, waits...) {
 		s.calls[c.name()] = c
+		if c.state != running {
+			s.asks(c)
+		}
 		s.send(c.again())
 	}
 	return leases, nil

@@ -37,16 +37,23 @@ func (s *Store) take(op int64) (*batch, error) {
 		n = min(n, s.runs())
 	}
 	for _, r := range s.pending[:n] {
-		if r.call != nil && r.call.state == over && !r.call.sent {
+		switch c := r.call; {
+		case c == nil:
+		case c.state == over && !c.sent:
 			continue // has left before anybody knew of it
-		}
-		if r.call != nil {
-			r.call.sent = true
-			b.arrival = max(b.arrival, r.call.record.Arrival)
+		case r.Release != nil:
+			r.Release.Keep = s.keeps(c)
+		default:
+			c.sent = true
+			b.arrival = max(b.arrival, c.record.Arrival)
+			s.bring(c)
 		}
 		b.requests = append(b.requests, r)
 	}
 	s.pending = s.pending[n:]
+	if give := s.credits.due(); len(give) > 0 {
+		b.requests = slices.Insert(b.requests, 0, request{command: command{Give: give}})
+	}
 	if len(b.requests) == 0 {
 		return b, nil
 	}
@@ -114,7 +121,7 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 		if slices.Contains(e.Gone, s.id) {
 			return nil, errLost
 		}
-		results, granted, err := s.machine.apply(e)
+		out, err := s.machine.apply(e)
 		if err != nil {
 			return nil, err
 		}
@@ -123,11 +130,14 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 			seen = true
 			s.places.add(b.arrival, e.Seq)
 			for i, r := range b.requests {
-				s.deliver(r.call, results[i])
+				s.deliver(r, out.results[i])
 			}
 		}
-		for _, t := range granted {
+		for _, t := range out.granted {
 			s.grant(t, mine, others)
+		}
+		for _, r := range out.recalled {
+			s.recall(r, mine, others)
 		}
 		if s.machine.worthSaving() && mine {
 			s.save()
@@ -137,6 +147,7 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 		return nil, errLost
 	}
 	if len(entries) > 0 {
+		s.hurry()
 		s.tell(time.Now())
 	}
 	for id := range others {
@@ -145,21 +156,55 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	return wake, nil
 }
 
-// deliver tells c what its command has led to.
-func (s *Store) deliver(c *call, r result) {
+// deliver tells whose command it was what it has led to.
+func (s *Store) deliver(of request, r result) {
+	c := of.call
 	switch {
+	case r.kept:
+		s.kept(c)
 	case c == nil || c.state == over: // a command to forget it follows
 	case r.err != nil:
 		s.end(c, r.err)
 	default:
+		s.answered(c)
 		c.ticket, c.place = r.ticket, r.ticket.Arrival()
 		if r.ticket.Running() {
 			s.start(c, r.ticket.Candidate())
 			return
 		}
 		s.queue(c)
+		if c.record.NoWait {
+			s.hurried = append(s.hurried, c)
+			return
+		}
 		c.tell(s.machine.queue.Position(r.ticket))
 	}
+}
+
+// recall returns what this replica does not use of a scope that somebody waits
+// for, or notes whom to tell to do so.
+func (s *Store) recall(r recall, mine bool, others map[int64]bool) {
+	switch {
+	case r.replica == s.id:
+		s.answer(r.scope)
+	case mine:
+		others[r.replica] = true
+	}
+}
+
+// hurry ends the waits of those who may not wait, once others have returned what
+// they were lent and did not use.
+func (s *Store) hurry() {
+	s.hurried = slices.DeleteFunc(s.hurried, func(c *call) bool {
+		if !s.inLine(c) {
+			return true
+		}
+		settled := s.machine.queue.Settled(c.ticket, s.id)
+		if settled {
+			s.drop(c, s.machine.queue.Busy(s.machine.at, c.ticket))
+		}
+		return settled
+	})
 }
 
 // grant lets the call of t run, or notes whom to tell that it does.

@@ -28,9 +28,14 @@ type Store struct {
 	calls   map[name]*call // that wait or run, or have asked for it
 	pending []request      // commands for the next step
 	places  places
-	waiting int  // calls that wait
-	away    bool // the store is out of reach, or closed
-	closed  bool
+	credits credits
+
+	believeUntil time.Time     // when it does not rely on its lease any more
+	offset       time.Duration // of the database's clock from ours
+	hurried      []*call       // that wait and may not, see hurry
+	waiting      int           // calls that wait
+	away         bool          // the store is out of reach, or closed
+	closed       bool
 
 	// Until then nobody is admitted: the database has lost the end of the log, and
 	// other replicas may not have told yet what they run.
@@ -71,7 +76,10 @@ func Open(dsn, schema string) (*Store, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call), asleep: make(map[int64]bool)}
+	s := &Store{
+		db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call), asleep: make(map[int64]bool),
+		credits: credits{quiet: quietFor},
+	}
 	s.done.Go(func() { s.run(ctx) })
 	s.done.Go(func() { s.listen(ctx) })
 	return s, nil
@@ -111,11 +119,14 @@ func (s *Store) kick() {
 
 // Admit decides on a request and waits if it must.
 func (s *Store) Admit(ctx context.Context, req *policy.AdmitRequest, rules queue.Rules) (policy.Lease, error) {
-	c, err := s.ask(ctx, req, rules)
-	if err != nil {
+	c, spent, err := s.ask(ctx, req, rules)
+	switch {
+	case err != nil:
 		return nil, err
+	case spent:
+		return &lessee{s, c, 0}, nil
 	}
-	if err := s.wait(ctx, c, req, rules); err != nil {
+	if err := s.wait(ctx, c, req); err != nil {
 		return nil, err
 	}
 	candidate := c.indexIn(req.Candidates)
@@ -126,27 +137,32 @@ func (s *Store) Admit(ctx context.Context, req *policy.AdmitRequest, rules queue
 	return &lessee{s, c, candidate}, nil
 }
 
-// ask returns the call for a request, which is under way from then on.
-func (s *Store) ask(ctx context.Context, req *policy.AdmitRequest, rules queue.Rules) (*call, error) {
+// ask returns the call for a request, which is under way from then on, or runs on
+// credits.
+func (s *Store) ask(ctx context.Context, req *policy.AdmitRequest, rules queue.Rules) (c *call, spent bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.attach(req); c != nil {
-		return c, nil
+		return c, false, nil
 	}
-	c := newCall(req, rules)
+	c = newCall(req, rules)
 	switch {
 	case ctx.Err() != nil:
-		return nil, ctx.Err()
+		return nil, false, ctx.Err()
 	case len(req.Candidates) == 0:
-		return nil, &policy.Rejection{Reason: policy.ReasonNoCandidate}
+		return nil, false, &policy.Rejection{Reason: policy.ReasonNoCandidate}
 	case s.calls[c.name()] != nil:
-		return nil, inUse(c.name())
+		return nil, false, inUse(c.name())
+	case s.spend(c, req):
+		s.calls[c.name()] = c
+		return c, true, nil
 	case s.away:
-		return nil, unavailable()
+		return nil, false, unavailable()
 	}
 	s.calls[c.name()] = c
+	s.asks(c)
 	s.send(request{command: command{Admit: &c.record}, call: c})
-	return c, nil
+	return c, false, nil
 }
 
 func inUse(n name) error { return fmt.Errorf("ticket %s, attempt %d, is in use", n.ID, n.Attempt) }
@@ -182,13 +198,17 @@ func (l *lessee) Release(_ context.Context, out policy.Outcome) error {
 	if c.state != running {
 		return nil
 	}
+	spent := c.credits != nil
 	s.end(c, nil)
+	if spent {
+		return nil
+	}
 	r := &release{name: c.name()}
 	if out.Usage != nil {
 		total := out.Usage.Total()
 		r.Tokens = &total
 	}
-	s.send(request{command: command{Release: r}})
+	s.send(request{command: command{Release: r}, call: c})
 	return nil
 }
 

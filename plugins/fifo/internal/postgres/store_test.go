@@ -26,6 +26,16 @@ func TestStore(t *testing.T) {
 	storetest.Test(t, func(t *testing.T) fifo.Store { return open(t, pgtest.Schema()) })
 }
 
+// The same where credits come back as soon as nobody waits.
+func TestStoreWithCredits(t *testing.T) {
+	t.Parallel()
+	storetest.Test(t, func(t *testing.T) fifo.Store {
+		s := open(t, pgtest.Schema())
+		s.KeepAtOnce()
+		return s
+	})
+}
+
 // open returns one replica of the store in a schema.
 func open(t testing.TB, schema string) *postgres.Store {
 	t.Helper()

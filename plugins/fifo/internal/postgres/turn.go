@@ -18,9 +18,8 @@ type loop struct {
 	batch    *batch // of the step that has to be tried again, or nil
 	op       int64
 
-	failing time.Time     // since when every try has failed, or zero
-	tries   int           // since then
-	offset  time.Duration // of the database's clock from ours
+	failing time.Time // since when every try has failed, or zero
+	tries   int       // since then
 }
 
 // run takes a turn whenever there is something to say or to read.
@@ -59,19 +58,21 @@ func (l *loop) turn(ctx context.Context) error {
 		return l.join(ctx)
 	}
 	if l.batch == nil {
+		l.review()
 		l.op++
 		var err error
 		if l.batch, err = l.take(l.op); err != nil {
 			return err
 		}
 	}
-	entries, err := l.step(ctx)
+	entries, began, err := l.step(ctx)
 	if err != nil {
 		if ended(err) {
 			l.lose()
 		}
 		return err
 	}
+	l.believe(began)
 	before := l.machine.seq
 	wake, err := l.read(entries, l.batch)
 	if err != nil {
@@ -97,16 +98,23 @@ func (l *loop) setClock() {
 
 // step takes a step that is read soon after it was taken: a lease that was
 // granted long ago may have ended meanwhile.
-func (l *loop) step(ctx context.Context) ([]entry, error) {
+func (l *loop) step(ctx context.Context) (entries []entry, began time.Time, err error) {
 	for {
-		began := time.Now()
+		began = time.Now()
 		stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
-		entries, err := l.db.step(stepCtx, l.id, l.batch.op, l.machine.seq, l.tick(), l.batch.commands)
+		entries, err = l.db.step(stepCtx, l.id, l.batch.op, l.machine.seq, l.tick(), l.batch.commands)
 		cancel()
-		if err != nil || time.Since(began) < lease/2 {
-			return entries, err
+		if err != nil || time.Since(began) < believeFor {
+			return entries, began, err
 		}
 	}
+}
+
+// believe notes that the lease was renewed after that instant.
+func (l *loop) believe(began time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.believeUntil = began.Add(believeFor)
 }
 
 // tick returns when a window has room again for somebody of this process, in
@@ -146,6 +154,9 @@ func (l *loop) join(ctx context.Context) error {
 	defer l.mu.Unlock()
 	l.id, l.machine, l.batch, l.pending = id, m, nil, nil
 	for _, c := range l.inOrder() {
+		if c.state != running {
+			l.asks(c)
+		}
 		l.send(c.again())
 	}
 	return nil
@@ -170,9 +181,7 @@ func (l *loop) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.machine, l.batch = nil, nil
-	for _, c := range l.calls {
-		c.ticket = nil
-	}
+	l.loseCredits()
 }
 
 // note notes how a turn went that began then. Who asks of a store that is out of reach is
@@ -205,17 +214,24 @@ func (l *loop) note(began time.Time, err error) {
 	}
 }
 
+// review returns credits that are not used.
+func (l *loop) review() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.credits.review(time.Now())
+}
+
 // more reports whether there is something to say already.
 func (l *loop) more() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return len(l.pending) > 0 && !time.Now().Before(l.holdUntil) || l.machine == nil
+	return len(l.pending)+len(l.credits.owing) > 0 && !time.Now().Before(l.holdUntil) || l.machine == nil
 }
 
 // The pauses between turns that nobody asked for.
 const (
-	pollEvery  = time.Second            // while somebody waits, and a notification would wake us
-	pollOften  = 100 * time.Millisecond // while somebody waits, and none would
+	pollEvery  = time.Second            // while somebody waits or there are credits, and a notification would wake us
+	pollOften  = 100 * time.Millisecond // while that is so, and none would
 	retryFirst = 25 * time.Millisecond
 	retryMost  = time.Second
 	tickAgain  = 2 * time.Millisecond
@@ -227,7 +243,7 @@ func (l *loop) pause() time.Duration {
 		return jitter(min(retryMost, retryFirst<<min(l.tries-1, 10)))
 	}
 	l.mu.Lock()
-	waits, listening, held := l.waiting > 0, l.listening, time.Until(l.holdUntil)
+	waits, listening, held := l.waiting+len(l.credits.of) > 0, l.listening, time.Until(l.holdUntil)
 	l.mu.Unlock()
 	if held > 0 {
 		return min(held, pollEvery)

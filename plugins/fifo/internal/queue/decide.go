@@ -60,6 +60,7 @@ func (q *Queue) settle(now time.Duration) []*Ticket {
 	for {
 		l, s := q.nextOpen(now)
 		if l == nil {
+			q.ask()
 			return q.granted
 		}
 		if !q.try(l, now) {

@@ -7,6 +7,10 @@
 // change of what a queue decides, or of what a snapshot holds, is a change of the
 // rules that package postgres numbers.
 //
+// Loans take a part of a concurrency scope out of the queue's hands: a holder lets
+// requests start on it, see package postgres. The queue lends nothing that a
+// waiting ticket may need, and asks for what is lent as soon as there is one.
+//
 // # How it decides
 //
 // A scope is open to a ticket if it has room for it, and if no earlier ticket

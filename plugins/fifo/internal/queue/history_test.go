@@ -16,7 +16,7 @@ import (
 // model keeps invariants 1 to 6, 8, 10 and 12.
 func TestQueueAgreesWithTheModel(t *testing.T) {
 	t.Parallel()
-	histories := 600
+	histories := 300
 	if testing.Short() {
 		histories = 100
 	}
@@ -42,6 +42,7 @@ type history struct {
 	model reference.Model
 	pairs []pair
 	limit map[string]int64
+	asked map[string]bool // who was asked to return what
 	count int64
 
 	// What kind of history it is.
@@ -59,7 +60,7 @@ type pair struct {
 func newHistory(t *testing.T, seed uint64) *history {
 	epoch, dice := time.Unix(1e9, 0), rand.New(rand.NewPCG(seed, 0))
 	h := &history{
-		t: t, rand: dice, now: epoch, queue: queue.New(epoch), limit: map[string]int64{},
+		t: t, rand: dice, now: epoch, queue: queue.New(epoch), limit: map[string]int64{}, asked: map[string]bool{},
 		rules:   []queue.Rules{{}, {MaxPasses: 1}, {MaxPasses: 2, QueueLimit: 1 + dice.IntN(4)}},
 		kinds:   policy.ScopeKinds(),
 		unlike:  10 + 50*dice.IntN(2),
@@ -85,8 +86,10 @@ func (h *history) step() {
 	switch p := h.rand.IntN(100); {
 	case p < 55 || len(h.pairs) == 0:
 		h.admit()
-	case p < 90:
+	case p < 83:
 		h.end(h.rand.IntN(len(h.pairs)))
+	case p < 93:
+		h.loan()
 	default:
 		h.queue.Tick(h.now)
 		h.model.Settle(h.now)
@@ -112,8 +115,9 @@ func (h *history) pass(d time.Duration) {
 func (h *history) admit() {
 	h.count++
 	req, rules := h.request(), h.rules[h.rand.IntN(len(h.rules))]
-	entry, reason := h.model.Admit(h.now, req, rules)
-	ticket, _, err := h.queue.Admit(h.now, req, rules)
+	holder := int64(h.rand.IntN(3))
+	entry, reason := h.model.AdmitFor(h.now, holder, req, rules)
+	ticket, _, err := h.queue.AdmitFor(h.now, holder, req, rules)
 	if (err == nil) != (reason == "") {
 		h.t.Fatalf("Admit(%s) = %v, want reason %q", req.Request.ID, err, reason)
 	}
@@ -144,6 +148,7 @@ func (h *history) compare() {
 	if err := h.model.Check(h.now); err != nil {
 		h.t.Fatal(err)
 	}
+	h.recalled()
 	positions := map[*queue.Ticket]int{}
 	h.queue.Positions(func(t *queue.Ticket, position int) { positions[t] = position })
 	for _, p := range h.pairs {
@@ -153,9 +158,54 @@ func (h *history) compare() {
 			h.t.Fatalf("%s runs: %t, want %t", p.entry.Request.ID, p.ticket.Running(), runs)
 		case runs && p.ticket.Candidate() != p.entry.Candidate:
 			h.t.Fatalf("%s runs on %d, want %d", p.entry.Request.ID, p.ticket.Candidate(), p.entry.Candidate)
+		case !runs && h.model.Settled(p.entry, 1) != h.queue.Settled(p.ticket, 1):
+			h.t.Fatalf("%s: loans are settled: %t", p.entry.Request.ID, h.queue.Settled(p.ticket, 1))
 		case !runs && (positions[p.ticket] != h.model.Position(p.entry) || h.queue.Position(p.ticket) != positions[p.ticket]):
 			h.t.Fatalf("position of %s = %d and %d, want %d", p.entry.Request.ID,
 				h.queue.Position(p.ticket), positions[p.ticket], h.model.Position(p.entry))
+		}
+	}
+}
+
+// loan lends something, or takes it back.
+func (h *history) loan() {
+	holder, names := int64(1+h.rand.IntN(2)), []string{"fleet", "caller:a", "key:1", "key:2"}
+	switch h.rand.IntN(5) {
+	case 0:
+		h.queue.ReturnAll(h.now, holder)
+		h.model.ReturnAll(h.now, holder)
+	case 1, 2:
+		var loans []queue.Loan
+		for _, id := range names[h.rand.IntN(2):] {
+			loans = append(loans, queue.Loan{Scope: id, N: int64(h.rand.IntN(3))})
+		}
+		h.queue.Return(h.now, holder, loans)
+		for _, l := range loans {
+			h.model.Return(holder, l.Scope, l.N)
+		}
+		h.model.Settle(h.now)
+	default:
+		ids := names[h.rand.IntN(len(names)):]
+		want := h.model.Lend(h.now, holder, ids)
+		if got := h.queue.Lend(holder, ids); got != want {
+			h.t.Fatalf("Lend(%v) = %t, want %t", ids, got, want)
+		}
+	}
+}
+
+// recalled checks that everybody who was lent something that is waited for, and
+// has not said that it is in use, was asked for it.
+func (h *history) recalled() {
+	h.queue.Recalled(func(scope string, holder int64) { h.asked[fmt.Sprint(scope, holder)] = true })
+	for _, id := range []string{"fleet", "caller:a", "key:1", "key:2"} {
+		for holder := range int64(3) {
+			name := fmt.Sprint(id, holder)
+			switch claimed := h.model.Claimed(h.now, id); {
+			case !claimed || h.model.Lent(holder, id) == 0:
+				delete(h.asked, name)
+			case !h.asked[name]:
+				h.t.Fatalf("%d was not asked to return %s", holder, id)
+			}
 		}
 	}
 }
@@ -164,6 +214,9 @@ func (h *history) compare() {
 func (h *history) drain() {
 	for len(h.pairs) > 0 {
 		h.end(len(h.pairs) - 1)
+	}
+	for holder := range int64(3) {
+		h.queue.ReturnAll(h.now, holder)
 	}
 	h.now = h.now.Add(time.Hour)
 	h.queue.Tick(h.now)

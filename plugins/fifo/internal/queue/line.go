@@ -95,6 +95,8 @@ func (q *Queue) closeLine(l *line) {
 	delete(q.lines, l.mark)
 	for _, s := range l.scopes {
 		s.refs--
+		s.needed--
+		q.calm(s)
 	}
 }
 
@@ -124,6 +126,8 @@ func (q *Queue) openLine(m string, t *Ticket) *line {
 	q.lines[m] = l
 	for _, s := range l.scopes {
 		s.refs++
+		s.needed++
+		q.recall(s)
 	}
 	return l
 }

@@ -45,6 +45,10 @@ func (l *loader) scope(r scopeSnapshot) {
 		pace:   pace{r.Pace.Served, r.Pace.Busy, r.Pace.Last, r.Pace.Paused},
 		alarm:  alarm{at: r.Alarm, index: -1},
 	}
+	for _, l := range r.Loans {
+		s.loans = append(s.loans, loan{l.Holder, l.N, l.Answered})
+		s.lent += l.N
+	}
 	for _, t := range r.Takes {
 		s.window.takes = append(s.window.takes, take{t.At, t.Amount})
 		s.window.sum += t.Amount

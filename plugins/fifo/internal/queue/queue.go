@@ -24,6 +24,9 @@ type Queue struct {
 	touched []*scope // scopes that may have got room, or lost a line
 	granted []*Ticket
 
+	recalled []*scope // what is lent of them is to be returned
+	calmed   []*scope // perhaps nobody waits any more who may need them
+
 	// Scratch space, to decide on tickets that never wait without allocating.
 	own      []*scope
 	ranked   [][]*scope
@@ -48,12 +51,20 @@ func New(now time.Time) *Queue {
 // and run from now on, because of it. The list is valid until the next call. The
 // queue keeps req.Request and req.Candidates while the ticket waits or runs.
 func (q *Queue) Admit(now time.Time, req *policy.AdmitRequest, rules Rules) (*Ticket, []*Ticket, error) {
+	return q.AdmitFor(now, 0, req, rules)
+}
+
+// AdmitFor decides, as Admit does, on a request that holder asks for, who has
+// returned what it was lent and does not use. If the request may not wait, and
+// others may not use all that they were lent, it waits until they have said so,
+// see [Queue.Settled].
+func (q *Queue) AdmitFor(now time.Time, holder int64, req *policy.AdmitRequest, rules Rules) (*Ticket, []*Ticket, error) {
 	at := q.begin(now)
 	t := q.ticket(req.Request, req.Attempt, req.Candidates, rules)
 	if q.tickets[t.name()] != nil {
 		return nil, nil, inUse(t)
 	}
-	if err := q.admit(t, at, req.NoWait); err != nil {
+	if err := q.admit(t, at, holder, req.NoWait); err != nil {
 		return nil, q.granted, err
 	}
 	q.tickets[t.name()] = t
@@ -159,7 +170,7 @@ func (q *Queue) touch(s *scope) {
 }
 
 // admit lets t run or wait.
-func (q *Queue) admit(t *Ticket, now time.Duration, noWait bool) error {
+func (q *Queue) admit(t *Ticket, now time.Duration, holder int64, noWait bool) error {
 	if len(t.candidates) == 0 {
 		return &policy.Rejection{Reason: policy.ReasonNoCandidate}
 	}
@@ -171,7 +182,7 @@ func (q *Queue) admit(t *Ticket, now time.Duration, noWait bool) error {
 	case candidate >= 0:
 		q.grant(t, candidate, now)
 		return nil
-	case noWait:
+	case noWait && !lentToOthers(blockers, holder):
 		return q.rejection(capacityReason(blockers[0]), t, blockers, now)
 	}
 	return q.wait(t, blockers, now)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"iter"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -68,6 +69,24 @@ func (r *Record) Request() *policy.AdmitRequest {
 		req.Candidates = append(req.Candidates, policy.Candidate{ID: c.ID, Scopes: scopesOf(c.Scopes)})
 	}
 	return req
+}
+
+// Loans yields the concurrency scopes that r may need a part of, some of them more
+// than once.
+func (r *Record) Loans() iter.Seq[string] {
+	return func(yield func(string) bool) {
+		lists := [][]ScopeRecord{r.Scopes}
+		for _, c := range r.Candidates {
+			lists = append(lists, c.Scopes)
+		}
+		for _, list := range lists {
+			for _, s := range list {
+				if s.Kind == policy.ScopeConcurrency && !yield(s.ID) {
+					return
+				}
+			}
+		}
+	}
 }
 
 func scopeRecords(scopes []policy.Scope) []ScopeRecord {

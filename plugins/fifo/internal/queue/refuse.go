@@ -22,6 +22,11 @@ func (q *Queue) Late(now time.Time, t *Ticket) error {
 	return q.rejection(policy.ReasonQueueTimeout, t, t.line.parked, now.Sub(q.epoch))
 }
 
+// Busy returns the error for a ticket that waits and may not.
+func (q *Queue) Busy(now time.Time, t *Ticket) error {
+	return q.rejection(capacityReason(t.line.parked[0]), t, t.line.parked, now.Sub(q.epoch))
+}
+
 // full reports whether nobody may join the tickets that wait for scopes.
 func full(scopes []*scope, limit int) bool {
 	if limit == 0 {

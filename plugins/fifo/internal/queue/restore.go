@@ -36,7 +36,7 @@ func (q *Queue) Restore(now time.Time, run []policy.Held, wait []policy.AdmitReq
 	}
 	for _, t := range slices.SortedStableFunc(slices.Values(waits), compare) {
 		q.tickets[t.name()] = t
-		_ = q.admit(t, at, false) // cannot fail: it has candidates, may wait, and the queue has no limit
+		_ = q.admit(t, at, 0, false) // cannot fail: it has candidates, may wait, and the queue has no limit
 	}
 	return runs, waits, q.settle(at), nil
 }

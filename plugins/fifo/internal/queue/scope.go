@@ -16,6 +16,8 @@ type scope struct {
 	seen  int64 // the arrival that brought limit
 
 	held   int64  // by leases, if it is a concurrency scope
+	lent   int64  // to those who let requests start by themselves: the sum of loans
+	loans  []loan // in the order of their holders
 	window window // what was taken, if it is a rate scope
 
 	lines   sorted[*line] // those that wait for the scope
@@ -24,14 +26,17 @@ type scope struct {
 	kept    sorted[*Ticket] // for the first of whom room is kept
 
 	refs    int  // leases and lines that use the scope
+	needed  int  // lines whose tickets may need it
 	touched bool // it is in Queue.touched
-	alarm   alarm
+
+	recalled bool // it is in Queue.recalled
+	alarm    alarm
 }
 
 // used returns how much of s is taken now.
 func (s *scope) used(now time.Duration) int64 {
 	if s.kind == policy.ScopeConcurrency {
-		return s.held
+		return s.held + s.lent
 	}
 	s.window.advance(now)
 	return s.window.sum

@@ -50,6 +50,9 @@ func (q *Queue) resolve(list []*scope, specs []policy.Scope, arrival int64) []*s
 			if spec.Limit != s.limit {
 				s.limit = spec.Limit
 				q.touch(s)
+				if s.claimed() {
+					q.recall(s)
+				}
 			}
 		}
 		list = append(list, s)

@@ -28,10 +28,17 @@ type scopeSnapshot struct {
 	Serial uint64        `json:"serial"`
 	Seen   int64         `json:"seen"`
 	Held   int64         `json:"held,omitempty"`
+	Loans  []loanRecord  `json:"loans,omitempty"`
 	Takes  []takeRecord  `json:"takes,omitempty"`
 	Base   uint64        `json:"base,omitempty"`
 	Alarm  time.Duration `json:"alarm,omitempty"`
 	Pace   paceRecord    `json:"pace"`
+}
+
+type loanRecord struct {
+	Holder   int64 `json:"holder"`
+	N        int64 `json:"n"`
+	Answered bool  `json:"answered,omitempty"`
 }
 
 type takeRecord struct {
@@ -105,6 +112,9 @@ func (s *scope) snapshot() scopeSnapshot {
 	}
 	if s.alarm.index >= 0 {
 		record.Alarm = s.alarm.at
+	}
+	for _, l := range s.loans {
+		record.Loans = append(record.Loans, loanRecord{l.holder, l.n, l.answered})
 	}
 	for _, t := range s.window.takes {
 		record.Takes = append(record.Takes, takeRecord{t.at, t.amount})

@@ -12,7 +12,7 @@ import (
 // of its snapshot, before every step.
 func TestQueueGoesOnFromItsSnapshot(t *testing.T) {
 	t.Parallel()
-	histories := 100
+	histories := 50
 	if testing.Short() {
 		histories = 20
 	}

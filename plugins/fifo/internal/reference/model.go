@@ -20,6 +20,7 @@ type Model struct {
 	serial int
 	limits map[key]limit
 	taken  []taken
+	loans  []*loan
 	kinds  map[string][]key // what the entries of one kind wait for
 	broken []error
 }
@@ -35,6 +36,7 @@ type Entry struct {
 	passes     int
 	lease      map[key]int64
 	known      string // kind, once it was asked for
+	may        []key  // uses, once they were asked for
 }
 
 type key struct {
@@ -56,6 +58,11 @@ type taken struct {
 // Admit decides on a request. It returns its entry and an empty reason, or the
 // reason why it is refused.
 func (m *Model) Admit(now time.Time, req *policy.AdmitRequest, rules queue.Rules) (*Entry, policy.Reason) {
+	return m.AdmitFor(now, 0, req, rules)
+}
+
+// AdmitFor decides on a request that a holder of loans asks for.
+func (m *Model) AdmitFor(now time.Time, holder int64, req *policy.AdmitRequest, rules queue.Rules) (*Entry, policy.Reason) {
 	m.serial++
 	e := &Entry{Request: req.Request, Rules: rules, candidates: req.Candidates, serial: m.serial}
 	m.note(e)
@@ -69,7 +76,7 @@ func (m *Model) Admit(now time.Time, req *policy.AdmitRequest, rules queue.Rules
 		blockers = m.kinds[e.kind()]
 	}
 	switch {
-	case req.NoWait:
+	case req.NoWait && !m.lentToOthers(m.judged(now, e), holder):
 		return nil, "busy"
 	case rules.QueueLimit > 0 && !slices.ContainsFunc(blockers, func(k key) bool { return m.waiting(k) < rules.QueueLimit }):
 		return nil, policy.ReasonQueueFull
@@ -81,6 +88,12 @@ func (m *Model) Admit(now time.Time, req *policy.AdmitRequest, rules queue.Rules
 	}
 	m.Settle(now)
 	return e, ""
+}
+
+// judged returns what e would wait for, of itself.
+func (m *Model) judged(now time.Time, e *Entry) []key {
+	_, blockers := m.judge(now, e)
+	return blockers
 }
 
 // Cancel ends the wait of e.
@@ -110,6 +123,7 @@ func (m *Model) Settle(now time.Time) {
 			}
 		}
 	}
+	m.calm()
 }
 
 // try looks at e if something that it waits for is open. It reports whether
@@ -163,6 +177,11 @@ func (m *Model) used(now time.Time, k key) (sum int64) {
 	for _, e := range m.Running {
 		if k.kind == policy.ScopeConcurrency {
 			sum += e.lease[k]
+		}
+	}
+	for _, l := range m.loans {
+		if l.key == k {
+			sum += l.n
 		}
 	}
 	for _, t := range m.taken {
@@ -300,11 +319,14 @@ func describe(scopes []policy.Scope) string {
 
 // uses returns all that e may use.
 func (e *Entry) uses() []key {
-	all := keys(e.Request.Scopes)
-	for _, c := range e.candidates {
-		all = append(all, keys(c.Scopes)...)
+	if e.may == nil {
+		all := keys(e.Request.Scopes)
+		for _, c := range e.candidates {
+			all = append(all, keys(c.Scopes)...)
+		}
+		e.may = unique(all)
 	}
-	return unique(all)
+	return e.may
 }
 
 // keeps returns the scopes in which room is to be kept for e, which waits.
