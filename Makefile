@@ -11,12 +11,12 @@ PROTOC_GEN  = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golan
 # The tools of "make generate".
 TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/usher-ci/bin
 
-.PHONY: build test e2e-deps postgres check generate fuzz bench-admission
+.PHONY: build test e2e-deps postgres python check generate fuzz bench-admission
 
 build: ## the executable
 	go build -o usher ./cmd/usher
 
-test: e2e-deps postgres ## all tests, with the race detector
+test: e2e-deps postgres python ## all tests, with the race detector
 	go test -race ./...
 
 e2e-deps: ## what the end-to-end tests need: from npm, and a collector that is built once
@@ -26,6 +26,11 @@ postgres: ## a server for the tests of the store that replicas share: $PGBIN, or
 	@test -x "$$PGBIN/initdb" || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
 		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
 		$$sudo apt-get update -q && $$sudo apt-get install -yq --no-install-recommends postgresql; }
+
+python: ## what the example policy in Python needs, from Debian's packages
+	@/usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null && command -v protoc >/dev/null && test -f /usr/include/google/protobuf/timestamp.proto || { \
+		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
+		$$sudo apt-get update -q && $$sudo apt-get install -yq --no-install-recommends python3-grpcio python3-protobuf protobuf-compiler libprotobuf-dev; }
 
 check: ## the cheap checks
 	@unformatted=$$($(GOFUMPT) -l $$(git ls-files '*.go' | grep -v '\.pb\.go$$')) && \

@@ -126,7 +126,7 @@ func kindWords(k host.Kinds) []string {
 	for _, kind := range []struct {
 		is   bool
 		word string
-	}{{k.Selection, "selection"}, {k.Admission, "admission"}, {k.Restorer, "restorer"}, {k.Observer, "observer"}} {
+	}{{k.Selection, "selection"}, {k.Admission, "admission"}, {k.Restorer, "restorer"}, {k.Observer, "observer"}, {k.Operable, "operable"}} {
 		if kind.is {
 			words = append(words, kind.word)
 		}
