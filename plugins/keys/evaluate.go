@@ -10,22 +10,10 @@ import (
 // Evaluate judges one candidate. The first rule that matches gives the reason.
 // It reads f only and allocates nothing.
 func Evaluate(now time.Time, f *Facts) (policy.Status, policy.Why) {
-	why := ofRequest(f.Request.Scopes)
-	if why.Reason == "" {
-		why = ofCandidate(now, f)
+	if why := ofRequest(f.Request.Scopes); why.Reason != "" {
+		return policy.Busy, why
 	}
-	return statusFor(why), why
-}
-
-// statusFor returns the status that goes with a reason.
-func statusFor(why policy.Why) policy.Status {
-	switch {
-	case why.Reason == "":
-		return policy.Eligible
-	case why.Reason.Capacity():
-		return policy.Busy
-	}
-	return policy.Skipped
+	return ofCandidate(now, f)
 }
 
 // ofRequest matches the rules about the request, which are the same for all
@@ -46,38 +34,56 @@ func ofRequest(scopes []policy.Scope) policy.Why {
 }
 
 // ofCandidate matches the rules about the candidate.
-func ofCandidate(now time.Time, f *Facts) policy.Why {
-	c := f.Candidate
-	if !c.Disabled && !tooLong(f) && !anyFull(c.Scopes) && f.quiet(now) {
-		return policy.Why{}
+func ofCandidate(now time.Time, f *Facts) (policy.Status, policy.Why) {
+	full, easy := anyFull(f.Candidate.Scopes), f.easy(now)
+	if !full && easy {
+		return policy.Eligible, policy.Why{}
 	}
-	for _, match := range rules {
-		if why := match(now, f); why.Reason != "" {
-			return why
+	for i := range rules {
+		r := &rules[i]
+		if r.full && !full || !r.full && easy {
+			continue
+		}
+		if why := r.match(now, f); why.Reason != "" {
+			return r.status, why
 		}
 	}
-	return policy.Why{}
+	return policy.Eligible, policy.Why{}
 }
 
-// A rule explains what is wrong with a candidate, or returns the zero Why.
-type rule func(now time.Time, f *Facts) policy.Why
+// easy reports whether no rule but those about full scopes can match.
+func (f *Facts) easy(now time.Time) bool {
+	return !f.Candidate.Disabled && !tooLong(f) && f.quiet(now)
+}
+
+// A rule explains what is wrong with a candidate.
+type rule struct {
+	// match returns the zero Why if nothing is wrong.
+	match func(now time.Time, f *Facts) policy.Why
+
+	// status is that of a candidate with which something is wrong.
+	status policy.Status
+
+	// full is set if the rule is about full scopes.
+	full bool
+}
 
 var rules = [...]rule{
-	providerQuota,
-	accountQuota,
-	accountInvalid,
-	providerConcurrency,
-	keyConcurrency,
-	otherConcurrency,
-	circuitOpen,
-	healthZero,
-	keyRequests,
-	keyTokens,
-	otherRate,
-	cooldown,
-	disabled,
-	contextTooSmall,
-	learnedRequests,
+	{providerQuota, policy.Skipped, false},
+	{accountQuota, policy.Skipped, false},
+	{accountInvalid, policy.Skipped, false},
+	{providerConcurrency, policy.Busy, true},
+	{keyConcurrency, policy.Busy, true},
+	{otherConcurrency, policy.Busy, true},
+	{circuitOpen, policy.Skipped, false},
+	{healthZero, policy.Skipped, false},
+	{keyRequests, policy.Busy, true},
+	{keyTokens, policy.Busy, true},
+	{otherRate, policy.Busy, true},
+	{cooldown, policy.Skipped, false},
+	{disabled, policy.Skipped, false},
+	{contextTooSmall, policy.Skipped, false},
+	{learnedRequests, policy.Busy, false},
 }
 
 func anyFull(scopes []policy.Scope) bool {

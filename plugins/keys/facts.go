@@ -1,7 +1,6 @@
 package keys
 
 import (
-	"math"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -95,11 +94,12 @@ type Known struct {
 	// Learned is a limit that the subject seems to have. Only keys have it.
 	Learned Learned
 
-	// latest is when the last of what can block stops to, and used the largest
-	// part of a quota that is used, if summarized.
-	latest     time.Time
-	used       float64
-	summarized bool
+	// latest is when the last of what can block for a time stops to, and used the
+	// largest part of a quota that is used. They are set, and nothing else can
+	// block, if calm.
+	latest time.Time
+	used   float64
+	calm   bool
 }
 
 // A Hold says that a subject is to be left alone until an instant.
@@ -208,9 +208,6 @@ func (k *Known) health(format string) float64 {
 	return score
 }
 
-// forever is later than anything that happens.
-var forever = time.Unix(math.MaxInt32*100, 0)
-
 // summarize notes what quiet needs to know.
 func (k *Known) summarize() {
 	latest := later(k.Quota.Until, k.Cooldown.Until)
@@ -222,20 +219,17 @@ func (k *Known) summarize() {
 			latest = later(latest, resets(w))
 		}
 	}
-	always := k.Account.Standing != "" && k.Account.Standing != StandingGood || k.Refused.Open ||
+	restless := k.Account.Standing != "" && k.Account.Standing != StandingGood || k.Refused.Open ||
 		k.Learned.Limit > 0 || len(k.Health) > 0
 	for _, c := range k.Circuits {
-		always = always || c.Open
+		restless = restless || c.Open
 	}
-	if always {
-		latest = forever
-	}
-	k.latest, k.summarized = latest, true
+	k.latest, k.calm = latest, !restless
 }
 
 // quiet reports whether nothing in k can block.
 func (k *Known) quiet(now time.Time, reserve float64) bool {
-	return k.summarized && !now.Before(k.latest) && k.used+tiny < 1-reserve
+	return k.calm && !now.Before(k.latest) && k.used+tiny < 1-reserve
 }
 
 // tiny is a part of a quota that nobody can use.

@@ -42,7 +42,7 @@ func (p *Plugin) Definition() sdk.Definition {
 }
 
 func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
-	s := &selector{Plugin: p, state: p.memory, config: config, scales: config.Order.scales()}
+	s := &selector{Plugin: p, state: p.memory, config: config, scales: config.Order.scales(), last: config.Order.last()}
 	return sdk.Policies{Selection: s, Observer: s}, nil
 }
 

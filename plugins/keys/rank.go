@@ -12,7 +12,7 @@ import (
 // exact is how many candidates are ranked exactly. Those behind them keep the
 // order of their tiers alone: a request that finds so many taken will find no
 // better one by looking closer.
-const exact = 64
+const exact = 32
 
 // A place is what ranks a candidate: the fields in their order; less is better.
 type place struct {
@@ -23,14 +23,27 @@ type place struct {
 	why   int32 // in whys, for those that are busy
 }
 
-func (p *place) compare(q *place) int {
-	if p.tier != q.tier {
-		return cmp.Compare(p.tier, q.tier)
+// before reports whether p is better than q.
+func (p *place) before(q *place) bool {
+	switch {
+	case p.tier != q.tier:
+		return p.tier < q.tier
+	case p.words != q.words:
+		return p.words < q.words
+	case p.draw != q.draw:
+		return p.draw < q.draw
 	}
-	if p.words != q.words {
-		return cmp.Compare(p.words, q.words)
+	return p.index < q.index
+}
+
+func comparePlaces(p, q place) int {
+	switch {
+	case p.before(&q):
+		return -1
+	case q.before(&p):
+		return 1
 	}
-	return cmp.Or(cmp.Compare(p.draw, q.draw), cmp.Compare(p.index, q.index))
+	return 0
 }
 
 // The parts of a tier: what is busy comes last, then priority counts, then
@@ -90,7 +103,7 @@ func (r *ranking) weigh(candidates []policy.Candidate) {
 // tier from a start of its own so that none of them is always the last.
 func (r *ranking) sort(start uint64) {
 	if len(r.places) <= exact {
-		slices.SortFunc(r.places, func(p, q place) int { return p.compare(&q) })
+		slices.SortFunc(r.places, comparePlaces)
 		return
 	}
 	selectBest(r.places, exact)
@@ -109,12 +122,12 @@ func selectBest(places []place, n int) {
 		sink(best, i)
 	}
 	for i := n; i < len(places); i++ {
-		if places[i].compare(&best[0]) < 0 {
+		if places[i].before(&best[0]) {
 			places[i], best[0] = best[0], places[i]
 			sink(best, 0)
 		}
 	}
-	slices.SortFunc(best, func(p, q place) int { return p.compare(&q) })
+	slices.SortFunc(best, comparePlaces)
 }
 
 // sink restores the heap with the worst on top after its i-th place changed.
@@ -122,7 +135,7 @@ func sink(heap []place, i int) {
 	for {
 		worst := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(heap); child++ {
-			if heap[child].compare(&heap[worst]) > 0 {
+			if heap[worst].before(&heap[child]) {
 				worst = child
 			}
 		}

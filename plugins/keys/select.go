@@ -14,6 +14,7 @@ type selector struct {
 	state  *state
 	config Config
 	scales []scale
+	last   Word // of the order
 }
 
 var (
@@ -81,16 +82,27 @@ func (d *decision) judge(doubt bool) {
 	for i := range d.req.Candidates {
 		c := &d.req.Candidates[i]
 		d.gather(&f, i)
-		why := whole
-		if why.Reason == "" {
-			why = ofCandidate(d.now, &f)
-		}
-		switch status := statusFor(why); status {
-		case policy.Skipped:
-			d.skip(c, why)
+		switch {
+		case whole.Reason != "":
+			d.place(&f, i, &whole)
+		case !anyFull(c.Scopes) && f.easy(d.now):
+			d.place(&f, i, nil)
 		default:
-			d.place(&f, i, status, why)
+			d.judgeOne(&f, i)
 		}
+	}
+}
+
+// judgeOne gives a candidate with which something may be wrong its verdict, or
+// its place.
+func (d *decision) judgeOne(f *Facts, i int) {
+	switch status, why := ofCandidate(d.now, f); status {
+	case policy.Skipped:
+		d.skip(f.Candidate, why)
+	case policy.Busy:
+		d.place(f, i, &why)
+	default:
+		d.place(f, i, nil)
 	}
 }
 
@@ -117,21 +129,21 @@ func (d *decision) skip(c *policy.Candidate, why policy.Why) {
 	d.verdicts[len(d.verdicts)-d.skipped] = policy.Verdict{Candidate: c.ID, Status: policy.Skipped, Why: why}
 }
 
-// place ranks the i-th candidate.
-func (d *decision) place(f *Facts, i int, status policy.Status, why policy.Why) {
+// place ranks the i-th candidate, which is busy if there is a reason.
+func (d *decision) place(f *Facts, i int, why *policy.Why) {
 	c, sl := f.Candidate, d.slots[i]
 	p := place{tier: tierOf(c), index: int32(i), why: -1}
-	if status == policy.Busy {
+	if why != nil {
 		p.tier |= tierBusy
 		p.why = int32(len(d.whys))
-		d.whys = append(d.whys, why)
+		d.whys = append(d.whys, *why)
 	} else if f.Probe() {
 		d.due = append(d.due, int32(len(d.places)))
 	}
 	for _, s := range d.scales {
 		p.words = p.words<<s.bits | s.rank(&d.view, f, sl)
 	}
-	switch d.config.Order.last() {
+	switch d.last {
 	case Weighted:
 		p.draw = mix(uint64(d.seed) ^ sl.hash)
 	case LeastRecentlyUsed:
@@ -161,16 +173,16 @@ func (d *decision) chooseProbe() {
 		sl.facts(&f, c)
 		why := f.probeDue()
 		if p.tier == best && !chosen {
-			now := ofCandidate(d.now, &f)
+			status, now := ofCandidate(d.now, &f)
 			switch {
-			case now.Reason == "" && !f.Probe():
+			case status == policy.Eligible && !f.Probe():
 				continue // it has just closed
-			case now.Reason == "":
+			case status == policy.Eligible:
 				chosen = true
 				p.tier &^= tierNoProbe
 				d.state.takeProbeLocked(d.now, d.req.Request, sl, &d.config)
 				continue
-			case !now.Reason.Capacity():
+			case status == policy.Skipped:
 				why = now // somebody was faster
 			}
 		}
@@ -184,7 +196,7 @@ func (d *decision) chooseProbe() {
 // last and as they came.
 func (d *decision) rank() []policy.Verdict {
 	start := uint64(0)
-	if d.config.Order.last() == Weighted && len(d.places) > 0 {
+	if d.last == Weighted && len(d.places) > 0 {
 		d.weigh(d.req.Candidates)
 		start = mix(uint64(d.seed))
 	}

@@ -73,6 +73,7 @@ type subject struct {
 
 	// What follows is guarded by the mutex of the state. Slices in draft are
 	// replaced, never changed.
+	slots    []*slot // of a key or a model
 	draft    Known
 	refused  breaker
 	circuits []circuit
@@ -100,6 +101,9 @@ func (s *subject) publishLocked() {
 	}
 	k.summarize()
 	s.known.Store(&k)
+	for _, sl := range s.slots {
+		sl.publishLocked()
+	}
 	s.touch(k.Quota.Until, k.Cooldown.Until, k.Refused.Until, k.Refused.ProbeUntil, k.Account.At, k.Account.Until)
 	for _, c := range k.Circuits {
 		s.touch(c.Until, c.ProbeUntil)
@@ -161,6 +165,17 @@ type slot struct {
 	provider, account, key, model *subject // account may be nil
 	hash                          uint64   // of the ID
 	boundAt                       time.Time
+
+	// own is what is known of the key and the model, or nil if that is nothing.
+	own atomic.Pointer[own]
+}
+
+// own is what is known of the subjects that a candidate shares with few others.
+type own struct{ key, model *Known }
+
+// publishLocked makes what is known of the key and the model known.
+func (sl *slot) publishLocked() {
+	sl.own.Store(&own{sl.key.known.Load(), sl.model.known.Load()})
 }
 
 // A slotID tells candidates apart, and the versions of their keys.
@@ -174,8 +189,10 @@ func (sl *slot) is(c *policy.Candidate) bool {
 // facts sets f to what is known of the candidate.
 func (sl *slot) facts(f *Facts, c *policy.Candidate) {
 	f.Candidate = c
-	f.Provider, f.Key, f.Model = sl.provider.known.Load(), sl.key.known.Load(), sl.model.known.Load()
-	f.Account = nil
+	f.Provider, f.Account, f.Key, f.Model = sl.provider.known.Load(), nil, nil, nil
+	if o := sl.own.Load(); o != nil {
+		f.Key, f.Model = o.key, o.model
+	}
 	if sl.account != nil {
 		f.Account = sl.account.known.Load()
 	}
@@ -220,6 +237,12 @@ func (s *state) bindLocked(now time.Time, c *policy.Candidate) *slot {
 	sl.key = s.subjectLocked(now, keyID(c.Provider, c.Key, c.KeyVersion))
 	sl.model = s.subjectLocked(now, modelID(c))
 	s.slots[id] = sl
+	for _, sub := range [...]*subject{sl.key, sl.model} {
+		sub.slots = append(sub.slots, sl)
+	}
+	if sl.key.known.Load() != nil || sl.model.known.Load() != nil {
+		sl.publishLocked()
+	}
 	return sl
 }
 
@@ -292,6 +315,9 @@ func (s *state) sweepLocked(now time.Time) {
 	maps.DeleteFunc(s.subjects, func(_ subjectID, sub *subject) bool {
 		return !kept[sub] && !sub.keepsLocked() && now.After(sub.latest.Add(retention))
 	})
+	for _, sub := range s.subjects {
+		sub.slots = slices.DeleteFunc(sub.slots, func(sl *slot) bool { return s.slots[sl.slotID] != sl })
+	}
 	s.sweepAt = max(64, 2*len(s.subjects))
 }
 

@@ -167,8 +167,8 @@ func (s *selector) restsLocked(now time.Time, sub *subject) []rest {
 			rests = append(rests, r)
 		}
 	}
-	for _, match := range rules {
-		add(match(now, &f))
+	for i := range rules {
+		add(rules[i].match(now, &f))
 	}
 	for _, c := range known.Circuits {
 		f.Request.Format = c.Format
