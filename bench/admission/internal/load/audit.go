@@ -28,7 +28,7 @@ func (a *Audit) run(ctx context.Context, p policy.Admitter, replica int) (*Repor
 	}
 	ctx, cancel := context.WithTimeout(ctx, a.Patience)
 	defer cancel()
-	var arrival int64
+	arrival := int64(1) << 40 // after all others
 	for _, scope := range a.Scopes {
 		var leases []policy.Lease
 		for i := range scope.Limit + 1 {
