@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/usherproxy/usher/plugins/fifo/internal/outage"
 	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/sdk"
 )
@@ -22,6 +23,10 @@ type Config struct {
 	// Schema is the schema of that database that the store keeps its tables
 	// in. It is created if it is not there.
 	Schema string `json:"schema"`
+
+	// OnStoreError says what becomes of requests while that database is out of
+	// reach.
+	OnStoreError OnStoreError `json:"on_store_error"`
 
 	// Order says which requests may pass which others.
 	Order Order `json:"order"`
@@ -46,15 +51,30 @@ const (
 	storePostgres = "postgres"
 )
 
+// OnStoreError says what becomes of requests while the database of the store is
+// out of reach. The set is closed.
+type OnStoreError = outage.Mode
+
+// What may become of them.
+const (
+	// StoreErrorClosed refuses them. It is the default.
+	StoreErrorClosed = outage.Closed
+	// StoreErrorLocal admits them within this replica's share of each limit.
+	StoreErrorLocal = outage.Local
+	// StoreErrorOpen admits them beyond any limit.
+	StoreErrorOpen = outage.Open
+)
+
 // DefaultConfig returns the configuration that options are decoded over.
 func DefaultConfig() Config {
 	return Config{
-		Store:      storeMemory,
-		Schema:     "usher",
-		Order:      OrderBestEffort,
-		QueueLimit: 1000,
-		MaxWait:    sdk.Duration(time.Minute),
-		MaxPasses:  8,
+		Store:        storeMemory,
+		Schema:       "usher",
+		OnStoreError: StoreErrorClosed,
+		Order:        OrderBestEffort,
+		QueueLimit:   1000,
+		MaxWait:      sdk.Duration(time.Minute),
+		MaxPasses:    8,
 	}
 }
 
@@ -63,6 +83,7 @@ func (c Config) Validate() error {
 	return errors.Join(
 		oneOf("store", c.Store, storeMemory, storePostgres),
 		c.validateDatabase(),
+		oneOf("on_store_error", string(c.OnStoreError), string(StoreErrorClosed), string(StoreErrorLocal), string(StoreErrorOpen)),
 		oneOf("order", string(c.Order), string(OrderBestEffort), string(OrderStrict)),
 		notNegative("queue_limit", c.QueueLimit),
 		notNegative("max_wait", c.MaxWait),
@@ -74,6 +95,8 @@ func (c Config) validateDatabase() error {
 	switch {
 	case c.Store != storePostgres && c.DSN != "":
 		return sdk.OptionError("dsn", "is used with store postgres only")
+	case c.Store != storePostgres && c.OnStoreError != StoreErrorClosed:
+		return sdk.OptionError("on_store_error", "is used with store postgres only")
 	case c.Store != storePostgres:
 		return nil
 	case c.DSN == "":

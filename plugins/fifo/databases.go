@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/usherproxy/usher/plugins/fifo/internal/outage"
 	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 )
 
@@ -19,12 +20,14 @@ type databases struct {
 
 // A used store is closed when its last user has gone.
 type used struct {
-	store *postgres.Store
-	users int
+	store  *postgres.Store
+	ladder *outage.Ladder // nil while nobody goes on without the store
+	users  int
 }
 
-// open returns the store of a database, and how to end its use.
-func (d *databases) open(db database) (Store, func(context.Context) error, error) {
+// open returns the store of a database, for an instance that does so if the database
+// is out of reach, and how to end its use.
+func (d *databases) open(db database, mode outage.Mode) (*shared, func(context.Context) error, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	u, ok := d.used[db]
@@ -40,7 +43,14 @@ func (d *databases) open(db database) (Store, func(context.Context) error, error
 		d.used[db] = u
 	}
 	u.users++
-	return u.store, func(ctx context.Context) error { return d.leave(ctx, db) }, nil
+	s := &shared{Store: u.store, postgres: u.store, mode: mode}
+	if mode != outage.Closed {
+		if u.ladder == nil {
+			u.ladder = outage.New(u.store)
+		}
+		s.Store, s.ladder = outage.Store{Ladder: u.ladder, Mode: mode}, u.ladder
+	}
+	return s, func(ctx context.Context) error { return d.leave(ctx, db) }, nil
 }
 
 func (d *databases) leave(ctx context.Context, db database) error {
@@ -51,5 +61,16 @@ func (d *databases) leave(ctx context.Context, db database) error {
 		return nil
 	}
 	delete(d.used, db)
+	if u.ladder != nil {
+		u.ladder.Close()
+	}
 	return u.store.Close(ctx)
+}
+
+// A shared store is one in a database as an instance sees it.
+type shared struct {
+	Store
+	postgres *postgres.Store
+	ladder   *outage.Ladder // nil in mode closed
+	mode     outage.Mode
 }

@@ -114,6 +114,8 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 		"a wrong DSN":     {`{"store": "postgres", "dsn": "host=h port=x"}`, "dsn", "invalid port"},
 		"a useless DSN":   {`{"dsn": "host=h"}`, "dsn", "store postgres only"},
 		"schema":          {`{"store": "postgres", "dsn": "host=h", "schema": "Usher"}`, "schema", "small letters"},
+		"without a store": {`{"on_store_error": "open"}`, "on_store_error", "store postgres only"},
+		"on store error":  {`{"store": "postgres", "dsn": "host=h", "on_store_error": "maybe"}`, "on_store_error", `["closed" "local" "open"]`},
 		"order":           {`{"order": "lifo"}`, "order", "strict_fifo"},
 		"queue limit":     {`{"queue_limit": -1}`, "queue_limit", "-1 is negative"},
 		"wait":            {`{"max_wait": "-1s"}`, "max_wait", "-1s is negative"},

@@ -27,10 +27,11 @@ func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
 	policies := sdk.Policies{}
 	store := p.memory
 	if config.Store == storePostgres {
-		var err error
-		if store, policies.Close, err = p.databases.open(database{config.DSN, config.Schema}); err != nil {
+		s, leave, err := p.databases.open(database{config.DSN, config.Schema}, config.OnStoreError)
+		if err != nil {
 			return policies, err
 		}
+		store, policies.Close = s, leave
 	}
 	policies.Admission = &admitter{store: store, rules: config.rules()}
 	return policies, nil

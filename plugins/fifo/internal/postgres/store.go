@@ -46,6 +46,7 @@ type Store struct {
 	saving    bool
 	notifying bool
 	asleep    map[int64]bool // replicas to wake
+	health    health
 }
 
 // schemaName matches names that need no quotes anywhere.

@@ -189,6 +189,8 @@ func (l *loop) lose() {
 func (l *loop) note(began time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	was := l.away
+	defer func() { l.health.turn(began, err, l.away != was) }()
 	if err == nil {
 		if l.away {
 			logger().Info("the store of leases is back")
