@@ -11,7 +11,7 @@ PROTOC_GEN  = google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golan
 # The tools of "make generate".
 TOOLS = $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/usher-ci/bin
 
-.PHONY: build test e2e-deps postgres python check generate fuzz bench-admission
+.PHONY: build test e2e-deps postgres python check generate fuzz bench-admission bench
 
 build: ## the executable
 	go build -o usher ./cmd/usher
@@ -52,6 +52,9 @@ fuzz: ## every fuzz target, for FUZZTIME each
 			go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(or $(FUZZTIME),1m) $$pkg || exit 1; \
 		done; \
 	done
+
+bench: ## what Usher costs a request, beside Caddy's reverse_proxy in the same run
+	go run ./bench/gateway
 
 bench-admission: postgres ## what admission by a shared store costs, beside single-row updates
 	go run ./bench/admission
