@@ -29,6 +29,7 @@ type attempt struct {
 	began     time.Time
 	watch     watch
 	unsecured atomic.Bool // TLS could not be set up
+	asked     bool        // for the usage, which the caller has not
 
 	status    int
 	until     time.Time
@@ -58,7 +59,11 @@ func (r *run) newAttempt() *attempt {
 // send sends the request to the candidate, with the candidate's key.
 func (a *attempt) send(out *http.Request) (*http.Response, error) {
 	p := a.r.h.providers[a.candidate.Provider]
-	edits := a.r.facts.Edits(a.candidate.Model)
+	facts := a.r.facts
+	if p.StreamUsage {
+		facts, a.asked = facts.AskingForUsage()
+	}
+	edits := facts.Edits(a.candidate.Model)
 	req := out.Clone(traced(a.ctx, &a.unsecured))
 	req.URL.Scheme, req.URL.Host = p.url.Scheme, p.url.Host
 	path, escaped := a.r.op.SplicePath(out.URL, a.candidate.Model)

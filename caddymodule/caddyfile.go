@@ -15,6 +15,7 @@ import (
 //		provider <name> <url> {
 //			format      <format>
 //			api_version <version>
+//			stream_usage
 //			priority    <number>
 //			label       <name> <value>
 //			limit       concurrency <limit>

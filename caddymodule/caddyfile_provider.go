@@ -22,6 +22,7 @@ func (p *parser) provider(c *Config) error {
 	pr := Provider{Name: args[0], URL: args[1]}
 	err = p.block(options{
 		"format":        p.text(at+"/format", "format <format>", &pr.Format),
+		"stream_usage":  p.flag(at+"/stream_usage", "stream_usage", &pr.StreamUsage),
 		"api_version":   p.text(at+"/api_version", "api_version <version>", &pr.APIVersion),
 		"priority":      p.number(at+"/priority", "priority <number>", &pr.Priority),
 		"label":         p.label(at, &pr.Labels),

@@ -54,9 +54,8 @@ func (c *Config) checkProviders(r reporter) {
 		if p.Format != "" && !slices.Contains(formats, p.Format) {
 			r.in("format", fmt.Sprintf("format %q", p.Format)).errorf("no such format; %s", hint(p.Format, formats))
 		}
-		if p.APIVersion != "" && p.Format != "" && p.Format != format.OpenAI {
-			r.in("api_version", "api_version").errorf("is for the format %s only, and this provider's is %s", format.OpenAI, p.Format)
-		}
+		p.checkOpenAI(r, "api_version", p.APIVersion != "")
+		p.checkOpenAI(r, "stream_usage", p.StreamUsage)
 		checkURL(r.in("url", "url"), p.URL)
 		checkLabels(r, p.Labels)
 		checkLimits(r, p.Limits)
@@ -75,6 +74,14 @@ func (p *Provider) checkTimeouts(r reporter) {
 	if p.Timeouts.Connect != 0 && len(p.TransportRaw) > 0 {
 		r.in("timeouts/connect", "timeout connect").
 			errorf("the transport of the provider has this time; write: transport http { dial_timeout DURATION }")
+	}
+}
+
+// checkOpenAI checks that an option that only OpenAI's format has is set for a
+// provider that speaks it.
+func (p *Provider) checkOpenAI(r reporter, option string, set bool) {
+	if set && p.Format != "" && p.Format != format.OpenAI {
+		r.in(option, option).errorf("is for the format %s only, and this provider's is %s", format.OpenAI, p.Format)
 	}
 }
 

@@ -34,6 +34,14 @@ type Provider struct {
 	// `/openai/v1`. For the format `openai` only. Default: none.
 	APIVersion string `json:"api_version,omitempty"`
 
+	// Lets streams of chats and completions tell their usage: the request gets
+	// `stream_options.include_usage` if the caller has not set it, and the chunk
+	// with nothing but usage is taken out of the answer. Set it where limits of
+	// tokens and traces should know the usage of such streams, and the provider
+	// knows the option: one that does not may refuse the request. For the format
+	// `openai` only. Default: false.
+	StreamUsage bool `json:"stream_usage,omitempty"`
+
 	// The priority of those keys that set none. Default: 0.
 	Priority int `json:"priority,omitempty"`
 

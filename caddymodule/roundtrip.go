@@ -120,6 +120,10 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 func (a *attempt) deliver(out *http.Request, resp *http.Response) *http.Response {
 	a.noteOrigin()
 	resp = answering(out, resp)
+	if a.asked && format.IsStream(resp.Header) {
+		resp.Body, resp.ContentLength = format.WithoutUsage(resp.Body), -1
+		resp.Header.Del("Content-Length")
+	}
 	resp.Body = &answer{a: a, body: resp.Body, plain: resp.ContentLength >= 0}
 	return resp
 }

@@ -13,7 +13,7 @@ var openAIOperations = slices.Concat([]Operation{
 		Name: "chat", APIType: "chat_completions",
 		Method: http.MethodPost, Route: "/v1/chat/completions", deployed: true,
 		request: request{
-			model: "model", stream: "stream",
+			model: "model", stream: "stream", options: "stream_options",
 			prompt:    []string{"messages"},
 			maxOutput: []string{"max_completion_tokens", "max_tokens"},
 			affinity:  []string{"prompt_cache_key", "safety_identifier", "user"},
@@ -24,7 +24,7 @@ var openAIOperations = slices.Concat([]Operation{
 		Name:   "text_completion",
 		Method: http.MethodPost, Route: "/v1/completions", deployed: true,
 		request: request{
-			model: "model", stream: "stream",
+			model: "model", stream: "stream", options: "stream_options",
 			maxOutput: []string{"max_tokens"},
 			affinity:  []string{"user"},
 		},

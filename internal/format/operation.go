@@ -90,6 +90,7 @@ type request struct {
 	models    []string // where the body repeats the model of the path; "*" is each of a list
 	stream    string   // the flag that asks for a stream, or empty
 	streams   bool     // the answer is always a stream
+	options   string   // the member by which a stream is asked to tell its usage, or empty
 	prompt    []string // what the model reads
 	maxOutput []string // the limit of output tokens: the first that is given
 	affinity  []string // what names a session: the first that is given

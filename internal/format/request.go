@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidwall/gjson"
+
+	"github.com/usherproxy/usher/internal/held"
 )
 
 const (
@@ -56,8 +58,10 @@ type Body struct {
 	// References are what the request names of what a provider stores.
 	References References
 
-	models  []span // where the body names the model
-	renamed bool   // the body names another model than its path does
+	models  []span     // where the body names the model
+	renamed bool       // the body names another model than its path does
+	usage   *held.Edit // by which the body asks for its usage, or nil
+	asks    bool       // that edit is made
 }
 
 // A BadRequest is the error of a body that cannot be served.
@@ -93,6 +97,9 @@ func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
 		return Body{}, err
 	}
 	b := Body{Stream: found.stream || op.request.streams, Affinity: opaque(found.affinity.value), References: found.references}
+	if op.request.options != "" {
+		b.usage = usageEdit(body, op.request.options, found.options)
+	}
 	b.References.Stored = b.References.Stored || op.request.files && namesFiles(object.Raw)
 	if !op.Free {
 		b.InputTokens, b.MaxOutputTokens = inputTokens(body), found.maxOutput.value
@@ -121,6 +128,7 @@ type members struct {
 	affinity  ranked[string]
 
 	references References
+	options    []gjson.Result // of the stream
 }
 
 // words counts the words of the prompt.
@@ -155,6 +163,8 @@ func (r *request) members(object gjson.Result) (found members, err error) {
 				err = r.oneModel()
 			}
 			found.model = value
+		case r.options != "" && key.Str == r.options:
+			found.options = append(found.options, value)
 		case r.stream != "" && key.Str == r.stream:
 			found.stream = value.Type == gjson.True
 		default:
