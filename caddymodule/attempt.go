@@ -33,6 +33,8 @@ type attempt struct {
 
 	status    int
 	until     time.Time
+	about     policy.Subject
+	windows   []policy.Window
 	errorBody []byte        // the beginning of an answer that is an error
 	err       error         // of the connection
 	timeout   string        // the part that took too long, or empty
@@ -104,7 +106,7 @@ func (a *attempt) judge(resp *http.Response, err error) policy.Disposition {
 		return a.blame(a.r.ctx.Err())
 	}
 	result := a.r.op.Classify(time.Now(), resp.StatusCode, resp.Header, a.errorBody)
-	a.until = result.Until
+	a.until, a.about, a.windows = result.Until, result.About, result.Windows
 	if result.Disposition != policy.OK {
 		return result.Disposition
 	}
@@ -124,7 +126,7 @@ func (a *attempt) open(resp *http.Response) policy.Disposition {
 		return a.blame(o.Err)
 	}
 	if o.Cause == commit.ErrorEvent {
-		a.until = o.Meter.Err().Until(time.Now())
+		a.until, a.about = o.Meter.Err().Until(time.Now()), o.Meter.Err().About
 	}
 	return o.Disposition
 }
@@ -222,8 +224,11 @@ func (a *attempt) finish(d policy.Disposition) {
 	}
 	res := policy.AttemptResult{
 		RequestID: a.r.req.ID, Attempt: a.lease, Candidate: a.candidate, Format: a.r.op.Format, Operation: a.r.op.Name,
-		Disposition: d, Status: a.status, Until: a.until, Usage: usage,
+		Disposition: d, Status: a.status, Until: a.until, About: a.about, Windows: a.windows, Usage: usage,
 		FirstEvent: a.first, Duration: time.Since(a.began), EndedAt: time.Now(),
+	}
+	if d != policy.RateLimited && d != policy.QuotaExhausted && d != policy.AuthFailed {
+		res.About = "" // which is of how the attempt was judged before
 	}
 	if usage == nil && a.refused() {
 		usage = new(policy.Usage)
@@ -251,7 +256,7 @@ func (a *attempt) refused() bool {
 func (a *attempt) recorded(res policy.AttemptResult) attemptRecord {
 	rec := attemptRecord{
 		At: a.r.at(a.began), Attempt: a.number, Candidate: res.Candidate.ID, Status: res.Status, Disposition: res.Disposition, Error: a.errorText(), Timeout: a.timeout, NoRetry: a.noRetry,
-		Until: optionalTime(res.Until), FirstEvent: inMilliseconds(res.FirstEvent), Duration: inMilliseconds(res.Duration),
+		Until: optionalTime(res.Until), About: res.About, Windows: recordWindows(res.Windows), FirstEvent: inMilliseconds(res.FirstEvent), Duration: inMilliseconds(res.Duration),
 	}
 	if res.Usage != nil {
 		u := usageRecord(*res.Usage)

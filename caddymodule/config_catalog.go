@@ -29,15 +29,14 @@ func (c *catalog) of(model string) ([]policy.Candidate, bool) {
 	return slices.Clip(c.all[s.first:s.end]), ok
 }
 
-// catalog returns the candidates of c, which must have passed check. Versions
-// are those of the keys' secrets, by "provider/key".
-func (c *Config) catalog(versions map[string]string) *catalog {
+// catalog returns the candidates of c, which must have passed check.
+func (c *Config) catalog() *catalog {
 	cat := &catalog{models: make(map[string]span)}
 	for i := range c.Models {
 		m := &c.Models[i]
 		first := len(cat.all)
 		for _, s := range m.Serve {
-			cat.all = append(cat.all, c.offers(m, s, versions)...)
+			cat.all = append(cat.all, c.offers(m, s)...)
 		}
 		cat.models[m.Name] = span{first, len(cat.all)}
 	}
@@ -45,15 +44,13 @@ func (c *Config) catalog(versions map[string]string) *catalog {
 }
 
 // offers returns the candidates by which s serves m.
-func (c *Config) offers(m *Model, s Serve, versions map[string]string) []policy.Candidate {
+func (c *Config) offers(m *Model, s Serve) []policy.Candidate {
 	i := slices.IndexFunc(c.Providers, func(p Provider) bool { return p.Name == s.Provider })
 	p := &c.Providers[i]
 	var offers []policy.Candidate
 	for j := range p.Keys {
 		if k := &p.Keys[j]; k.serves(m.Name) {
-			offer := candidate(p, k, m, s)
-			offer.KeyVersion = versions[p.Name+"/"+k.Name]
-			offers = append(offers, offer)
+			offers = append(offers, candidate(p, k, m, s))
 		}
 	}
 	return offers
@@ -71,6 +68,7 @@ func candidate(p *Provider, k *Key, m *Model, s Serve) policy.Candidate {
 		ID:            key + "/" + upstream,
 		Provider:      p.Name,
 		Key:           k.Name,
+		KeyVersion:    k.version,
 		Account:       p.accountOf(k),
 		Model:         upstream,
 		Priority:      p.priorityOf(k),

@@ -138,6 +138,8 @@ type Key struct {
 	// The public models that the key may serve. Default: all that name the
 	// provider.
 	Models []string `json:"models,omitempty"`
+
+	version string // of the secret, once that is known
 }
 
 // secretNone in place of a secret means that no credential is sent.

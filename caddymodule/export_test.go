@@ -32,10 +32,10 @@ func (a *AppConfig) Check() error       { return a.check() }
 func (a *AppConfig) SetDefaults()       { a.setDefaults() }
 func (a *AppConfig) Policies() []string { return a.policies() }
 
-func (c *Config) Candidates() []policy.Candidate { return c.catalog(nil).all }
+func (c *Config) Candidates() []policy.Candidate { return c.catalog().all }
 
 func (c *Config) CandidatesOf(model string) ([]policy.Candidate, bool) {
-	return c.catalog(nil).of(model)
+	return c.catalog().of(model)
 }
 
 func (c *Config) Directory(repl *caddy.Replacer) (*Directory, error) { return c.directory(repl) }

@@ -157,8 +157,13 @@ func (h *Handler) provisionProviders(ctx caddy.Context, secrets map[string]strin
 			return fail(err)
 		}
 		h.providers[p.Name] = &provider{Provider: p, url: u, transport: transport, secrets: make(map[string]string)}
-		for _, k := range p.Keys {
-			h.providers[p.Name].secrets[k.Name] = secrets[p.Name+"/"+k.Name]
+		for j := range p.Keys {
+			k := &p.Keys[j]
+			secret := secrets[p.Name+"/"+k.Name]
+			h.providers[p.Name].secrets[k.Name] = secret
+			if k.version, err = keyVersion(p.Name, k.Name, secret); err != nil {
+				return fail(err)
+			}
 		}
 	}
 	return nil
@@ -191,11 +196,7 @@ func (p *Provider) loadTransport(ctx caddy.Context) (http.RoundTripper, error) {
 }
 
 func (h *Handler) provisionModels() error {
-	versions, err := h.versions()
-	if err != nil {
-		return err
-	}
-	all := h.catalog(versions)
+	all := h.catalog()
 	h.models = make(map[modelKey]*model)
 	h.listings = make(map[string][]format.Model)
 	for i := range h.Models {

@@ -33,18 +33,3 @@ func keyVersion(provider, key, secret string) (string, error) {
 	}
 	return hex.EncodeToString(sum), nil
 }
-
-// versions returns the versions of all keys, by "provider/key".
-func (h *Handler) versions() (map[string]string, error) {
-	versions := make(map[string]string)
-	for name, p := range h.providers {
-		for key, secret := range p.secrets {
-			version, err := keyVersion(name, key, secret)
-			if err != nil {
-				return nil, err
-			}
-			versions[name+"/"+key] = version
-		}
-	}
-	return versions, nil
-}

@@ -62,8 +62,8 @@ func rewrite(pr *httputil.ProxyRequest) {
 // keptBack are headers of a provider's answer that callers do not get. A name
 // that ends in a hyphen stands for all that begin with it.
 var keptBack = []string{
-	"Set-Cookie",                                                      // which all callers would share
-	"X-Ratelimit-", "Ratelimit", "Ratelimit-", "Anthropic-Ratelimit-", // the limits of the one key that served the request
+	"Set-Cookie",                                                                  // which all callers would share
+	"X-Ratelimit-", "Ratelimit", "Ratelimit-", "Anthropic-Ratelimit-", "X-Codex-", // the limits of the one key that served the request
 	"Openai-Organization", "Openai-Project", "Anthropic-Organization-Id", // whose key that is
 	"Alt-Svc", "Strict-Transport-Security", "Nel", "Report-To", "Reporting-Endpoints", // of the provider's own address
 	"Access-Control-", "Www-Authenticate", // what is for this site to say

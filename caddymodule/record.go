@@ -87,6 +87,8 @@ type attemptRecord struct {
 	Error       string             `json:"error,omitempty"`
 	Timeout     string             `json:"timeout,omitempty"` // the part that took too long
 	Until       *time.Time         `json:"until,omitempty"`
+	About       policy.Subject     `json:"about,omitempty"`
+	Windows     []windowRecord     `json:"windows,omitempty"`
 	NoRetry     string             `json:"no_retry,omitempty"` // why it was the last one, though others were left
 	FirstEvent  milliseconds       `json:"first_event_ms,omitempty"`
 	Duration    milliseconds       `json:"duration_ms"`
@@ -96,6 +98,15 @@ type attemptRecord struct {
 type fallbackRecord struct {
 	At    milliseconds `json:"at_ms"`
 	Model string       `json:"model"`
+}
+
+// A windowRecord is one of the provider's limits, as its answer told of it.
+type windowRecord struct {
+	Name   string         `json:"name"`
+	About  policy.Subject `json:"about"`
+	Used   float64        `json:"used"` // from 0 to 1
+	Limit  float64        `json:"limit,omitempty"`
+	Resets *time.Time     `json:"resets,omitempty"`
 }
 
 type usageRecord struct {
@@ -135,6 +146,14 @@ func recordVerdicts(vs []policy.Verdict) []verdictRecord {
 			Candidate: v.Candidate, Verdict: v.Status, Reason: v.Reason, Detail: v.Detail,
 			Observed: v.Observed, Limit: v.Limit, Until: optionalTime(v.Until),
 		}
+	}
+	return out
+}
+
+func recordWindows(windows []policy.Window) []windowRecord {
+	var out []windowRecord
+	for _, w := range windows {
+		out = append(out, windowRecord{w.Name, w.About, w.Used, w.Limit, optionalTime(w.Resets)})
 	}
 	return out
 }

@@ -86,6 +86,17 @@ func (r *run) passes(a *attempt, err error) bool {
 	return err == nil && r.ctx.Err() == nil && !a.disposition.Failover() && !a.elsewhere() && a.status != http.StatusUnauthorized
 }
 
+// refuses reports whether what the provider refused is true of c, too.
+func (a *attempt) refuses(c policy.Candidate) bool {
+	switch a.about {
+	case policy.SubjectAccount:
+		return c.Account == a.candidate.Account
+	case policy.SubjectModel:
+		return keyOf(c) == keyOf(a.candidate) && c.Model == a.candidate.Model
+	}
+	return keyOf(c) == keyOf(a.candidate)
+}
+
 // rest returns the candidates of the same model that may still serve the
 // request after a failed.
 func (r *run) rest(a *attempt) []policy.Candidate {
@@ -96,7 +107,7 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 	var rest, same []policy.Candidate
 	for _, c := range r.ranked {
 		switch {
-		case c.ID == a.candidate.ID, ofKey && keyOf(c) == keyOf(a.candidate):
+		case c.ID == a.candidate.ID, ofKey && a.refuses(c):
 		case a.elsewhere() && accountOf(c) == accountOf(a.candidate):
 		case ofModel && (c.Model == a.candidate.Model || !a.isLarger(c)):
 		case d.Failure() && c.Provider == a.candidate.Provider:

@@ -221,6 +221,9 @@ func (a *attempt) endSpan(res policy.AttemptResult) {
 	if !res.Until.IsZero() {
 		a.span.SetAttributes(attribute.String("usher.until", res.Until.UTC().Format(time.RFC3339Nano)))
 	}
+	if res.About != "" {
+		a.span.SetAttributes(attribute.String("usher.about", string(res.About)))
+	}
 	if u := res.Usage; u != nil {
 		a.span.SetAttributes(
 			semconv.GenAIUsageInputTokens(int(u.InputTokens)), semconv.GenAIUsageOutputTokens(int(u.OutputTokens)))

@@ -64,7 +64,8 @@ type AttemptResult struct {
 
 	// About is what the provider's refusal is about: for RateLimited,
 	// QuotaExhausted and AuthFailed, the key alone, its whole account, or the
-	// key with this model. It is empty for other dispositions.
+	// key with this model. It is empty if the provider does not tell, and for
+	// other dispositions.
 	About Subject
 
 	// Windows are the provider's own limits, as its answer told of them.

@@ -98,16 +98,16 @@ var anthropicFaults = []faultRule{
 
 	// The account has no credit left, or has reached a limit that its owner
 	// set: both are invalid_request_error of status 400.
-	{status: []int{400, 429}, phrases: []string{"credit balance is too low", "api usage limits"}, is: policy.QuotaExhausted},
-	{words: []string{"billing_error"}, is: policy.QuotaExhausted},
-	{status: []int{402}, is: policy.QuotaExhausted},
+	{status: []int{400, 429}, phrases: []string{"credit balance is too low", "api usage limits"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
+	{words: []string{"billing_error"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
+	{status: []int{402}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
 
 	// What a browser's Origin brought about is the caller's, and our key is
 	// fine.
 	{status: []int{401}, phrases: []string{"cors requests"}, is: policy.ClientFault},
-	{status: []int{401, 403, inStream}, words: []string{"authentication_error"}, is: policy.AuthFailed},
-	{status: []int{400, 403}, phrases: []string{"organization has been disabled"}, is: policy.AuthFailed},
-	{status: []int{403}, words: []string{"permission_error"}, phrases: []string{"oauth"}, is: policy.AuthFailed},
+	{status: []int{401, 403, inStream}, words: []string{"authentication_error"}, is: policy.AuthFailed, about: policy.SubjectKey},
+	{status: []int{400, 403}, phrases: []string{"organization has been disabled"}, is: policy.AuthFailed, about: policy.SubjectAccount},
+	{status: []int{403}, words: []string{"permission_error"}, phrases: []string{"oauth"}, is: policy.AuthFailed, about: policy.SubjectKey},
 	// Our region, or a page of something on the way.
 	{status: []int{403}, words: []string{"forbidden"}, is: policy.UpstreamError},
 	{status: []int{401}, is: policy.UpstreamError},

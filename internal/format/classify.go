@@ -1,6 +1,7 @@
 package format
 
 import (
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -18,6 +19,14 @@ type Result struct {
 	// Until is when the provider may be asked again, for RateLimited and
 	// QuotaExhausted if it said so, and else the zero time.
 	Until time.Time
+
+	// About is what the refusal is about, for RateLimited, QuotaExhausted and
+	// AuthFailed if the answer told, and else empty.
+	About policy.Subject
+
+	// Windows are the provider's own limits, as the answer told of them. Of an
+	// error they are also those that it names.
+	Windows []policy.Window
 }
 
 // Classify tells what an answer of the given status, header and body means.
@@ -25,18 +34,38 @@ type Result struct {
 // be nil. It is believed as it stands: nothing but codes, types and a few
 // phrases of it is looked at.
 func (op *Operation) Classify(now time.Time, status int, header http.Header, body []byte) Result {
+	told := windows(now, header)
 	switch {
 	case status >= 200 && status < 300:
-		return Result{Disposition: policy.OK}
+		return Result{Disposition: policy.OK, Windows: told}
 	case status < 400: // a provider has no business to redirect
-		return Result{Disposition: policy.UpstreamError}
+		return Result{Disposition: policy.UpstreamError, Windows: told}
 	}
 	e := readError(status, body)
-	r := Result{Disposition: op.shape().classify(e)}
+	r := Result{Windows: append(told, e.windows(now)...)}
+	r.Disposition, r.About = op.shape().classify(e)
+	r.explain()
 	if longest, ok := longest[r.Disposition]; ok {
 		r.Until = op.shape().resetAt(now, header, e.reset, longest)
+		if last := lastReset(exhausted(r.Windows)); r.Until.IsZero() && !last.IsZero() {
+			r.Until = until(now, last.Sub(now), true, longest)
+		}
 	}
 	return r
+}
+
+// explain explains a refusal by the windows that are used up.
+func (r *Result) explain() {
+	used := exhausted(r.Windows)
+	limited := r.Disposition == policy.RateLimited || r.Disposition == policy.QuotaExhausted && r.About == ""
+	if !limited || len(used) == 0 {
+		return
+	}
+	plan := slices.DeleteFunc(slices.Clone(used), func(w policy.Window) bool { return w.Kind != "" })
+	if len(plan) > 0 { // no wait for the next minute helps
+		r.Disposition, used = policy.QuotaExhausted, plan
+	}
+	r.About = aboutOf(used)
 }
 
 // A faultRule says what errors of a kind mean. All that it names must match.
@@ -47,6 +76,7 @@ type faultRule struct {
 	perDay  bool     // a limit of a day is used up
 	bare    bool     // there is no error object
 	is      policy.Disposition
+	about   policy.Subject // or empty, if the error does not tell
 }
 
 // inStream is the status of an error inside a stream, which has none.
@@ -58,8 +88,25 @@ type providerError struct {
 	code, kind string   // kind is error.type or error.status
 	message    string   // in lower case
 	reasons    []string // of its details
-	quotas     []string // the names of the limits that are used up
+	quotas     []quota  // the limits that are used up
 	reset      reset
+}
+
+// A quota is one of Google's limits, by its identifier, and how much it allows
+// if that is known.
+type quota struct {
+	id    string
+	limit float64
+}
+
+// windows returns the limits that the error names.
+func (e *providerError) windows(now time.Time) []policy.Window {
+	var found []policy.Window
+	for _, q := range e.quotas {
+		delay := time.Duration(min(max(e.reset.in, 0), forever) * float64(time.Second))
+		found = append(found, googleWindow(now, q, delay))
+	}
+	return found
 }
 
 // is reports whether the error is one of the words.
@@ -76,7 +123,7 @@ func (r *faultRule) matches(e providerError) bool {
 	if len(r.words) > 0 && !e.is(r.words) {
 		return false
 	}
-	if r.perDay && !slices.ContainsFunc(e.quotas, perDay) {
+	if r.perDay && !slices.ContainsFunc(e.quotas, quota.perDay) {
 		return false
 	}
 	mentions := func(phrase string) bool { return strings.Contains(e.message, phrase) }
@@ -88,23 +135,23 @@ func (r *faultRule) matches(e providerError) bool {
 
 // classify applies the rules of the format, and those of HTTP where they are
 // silent.
-func (d *dialect) classify(e providerError) policy.Disposition {
+func (d *dialect) classify(e providerError) (policy.Disposition, policy.Subject) {
 	for i := range d.faults {
 		if d.faults[i].matches(e) {
-			return d.faults[i].is
+			return d.faults[i].is, d.faults[i].about
 		}
 	}
 	switch {
 	case e.status == http.StatusTooManyRequests:
-		return policy.RateLimited
+		return policy.RateLimited, ""
 	case e.status == http.StatusRequestTimeout:
-		return policy.Timeout
+		return policy.Timeout, ""
 	case e.status == http.StatusServiceUnavailable, e.status == statusOverloaded:
-		return policy.Overloaded
+		return policy.Overloaded, ""
 	case e.status >= 400 && e.status < 500:
-		return policy.ClientFault
+		return policy.ClientFault, ""
 	}
-	return policy.UpstreamError
+	return policy.UpstreamError, ""
 }
 
 // statusOverloaded is what Anthropic, and others after it, say when they have
@@ -154,14 +201,17 @@ func errorIn(status int, e gjson.Result) providerError {
 		pe.add(detail)
 		return true
 	})
-	if slices.ContainsFunc(pe.quotas, perDay) {
+	if slices.ContainsFunc(pe.quotas, quota.perDay) {
 		pe.reset.in = 0 // which is about the limit of a minute
 	}
 	return pe
 }
 
-// perDay reports whether a limit of Google's is one of a day, by its name.
-func perDay(quota string) bool { return strings.Contains(quota, "PerDay") }
+// perDay reports whether a limit of Google's is one of a day.
+func (q quota) perDay() bool { return strings.Contains(q.id, "PerDay") }
+
+// maxQuotas bounds how many limits of an error are looked at.
+const maxQuotas = 16
 
 // add adds one of the details that Google's errors have: ErrorInfo,
 // QuotaFailure or RetryInfo of the package google.rpc.
@@ -169,9 +219,14 @@ func (e *providerError) add(detail gjson.Result) {
 	if reason := detail.Get("reason"); reason.Type == gjson.String {
 		e.reasons = append(e.reasons, reason.Str)
 	}
-	for _, violation := range detail.Get("violations").Array() {
-		e.quotas = append(e.quotas, violation.Get("quotaId").String())
-	}
+	detail.Get("violations").ForEach(func(_, violation gjson.Result) bool {
+		limit := violation.Get("quotaValue").Float() // a number in a string
+		if math.IsNaN(limit) || math.IsInf(limit, 0) || limit < 0 {
+			limit = 0
+		}
+		e.quotas = append(e.quotas, quota{violation.Get("quotaId").String(), limit})
+		return len(e.quotas) < maxQuotas
+	})
 	if d, ok := duration(detail.Get("retryDelay").Str); ok {
 		e.reset.in = d.Seconds()
 	}

@@ -213,7 +213,7 @@ func TestEveryFormatTellsWhenToComeBackInItsWay(t *testing.T) {
 		"an instant that has passed":   {messagesPath, "anthropic_rate_limit", http.Header{"Anthropic-Ratelimit-Tokens-Reset": {"2026-12-01T11:00:00Z"}}, now},
 		"OpenAI's limits":              {messagesPath, "anthropic_rate_limit", http.Header{"X-Ratelimit-Reset-Requests": {"6s"}}, time.Time{}},
 		"a delay of Google":            {generatePath, "gemini_per_minute", nil, now.Add(26 * time.Second)},
-		"a delay beside a day's limit": {generatePath, "gemini_per_day", nil, time.Time{}},
+		"a delay beside a day's limit": {generatePath, "gemini_per_day", nil, time.Date(2026, 12, 2, 8, 0, 0, 0, time.UTC)},
 		"nothing of Google":            {generatePath, "gemini_exhausted", nil, time.Time{}},
 	} {
 		got := operation(t, "POST", c.path).Classify(now, 429, c.header, fixture(t, "errors/"+c.error+".json"))

@@ -157,7 +157,8 @@ func (m *Meter) fail() {
 		return
 	}
 	e := m.readFault()
-	m.fault = &StreamFault{Disposition: m.dialect.classify(e), Type: brief(e.kind), Code: brief(e.code), reset: e.reset}
+	m.fault = &StreamFault{Type: brief(e.kind), Code: brief(e.code), reset: e.reset}
+	m.fault.Disposition, m.fault.About = m.dialect.classify(e)
 }
 
 // readFault reads the error of the text, which may stand at its top.

@@ -121,22 +121,23 @@ var geminiFaults = []faultRule{
 
 	// A limit per day, or the account's credit. Where a limit per minute is
 	// used up, too, the day's is what matters.
-	{status: []int{429}, perDay: true, is: policy.QuotaExhausted},
-	{status: []int{429}, phrases: []string{"spending cap", "credits are depleted", "per day"}, is: policy.QuotaExhausted},
-	{status: []int{402}, is: policy.QuotaExhausted},
-	{words: []string{"BILLING_DISABLED"}, is: policy.QuotaExhausted},
-	{words: []string{"FAILED_PRECONDITION"}, phrases: []string{"enable billing"}, is: policy.QuotaExhausted},
+	{status: []int{429}, perDay: true, is: policy.QuotaExhausted}, // the limit tells what it is about
+	{status: []int{429}, phrases: []string{"spending cap", "credits are depleted", "per day"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
+	{status: []int{402}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
+	{words: []string{"BILLING_DISABLED"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
+	{words: []string{"FAILED_PRECONDITION"}, phrases: []string{"enable billing"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
 
 	// A key that is not valid, or has expired, is a 400.
 	{
 		words: []string{
-			"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_IP_ADDRESS_BLOCKED", "SERVICE_DISABLED",
-			"CONSUMER_INVALID", "CONSUMER_SUSPENDED", "CREDENTIALS_MISSING", "ACCESS_TOKEN_EXPIRED", "ACCESS_TOKEN_TYPE_UNSUPPORTED",
+			"API_KEY_INVALID", "API_KEY_SERVICE_BLOCKED", "API_KEY_IP_ADDRESS_BLOCKED",
+			"CREDENTIALS_MISSING", "ACCESS_TOKEN_EXPIRED", "ACCESS_TOKEN_TYPE_UNSUPPORTED",
 		},
-		is: policy.AuthFailed,
+		is: policy.AuthFailed, about: policy.SubjectKey,
 	},
-	{status: []int{401}, words: []string{"UNAUTHENTICATED"}, is: policy.AuthFailed},
-	{status: []int{400, 403}, phrases: []string{"api key not valid", "api key expired", "api key was reported as leaked"}, is: policy.AuthFailed},
+	{words: []string{"SERVICE_DISABLED", "CONSUMER_INVALID", "CONSUMER_SUSPENDED"}, is: policy.AuthFailed, about: policy.SubjectAccount},
+	{status: []int{401}, words: []string{"UNAUTHENTICATED"}, is: policy.AuthFailed, about: policy.SubjectKey},
+	{status: []int{400, 403}, phrases: []string{"api key not valid", "api key expired", "api key was reported as leaked"}, is: policy.AuthFailed, about: policy.SubjectKey},
 	// Our region, or a page of something on the way.
 	{words: []string{"FAILED_PRECONDITION"}, phrases: []string{"user location"}, is: policy.UpstreamError},
 	{status: []int{401}, is: policy.UpstreamError},

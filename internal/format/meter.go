@@ -61,6 +61,10 @@ type StreamFault struct {
 	// Disposition is what the error means.
 	Disposition policy.Disposition
 
+	// About is what the error is about, for RateLimited, QuotaExhausted and
+	// AuthFailed if it told, and else empty.
+	About policy.Subject
+
 	// Type and Code are the words of the error, cut to 64 bytes. They come
 	// from the provider.
 	Type, Code string

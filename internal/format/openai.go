@@ -74,24 +74,26 @@ var openAIFaults = []faultRule{
 			"insufficient_quota", "quota_exceeded", "credit_balance_exhausted", "billing_hard_limit_reached",
 			"billing_not_active", "usage_limit_reached", "usage_not_included",
 		},
-		is: policy.QuotaExhausted,
+		is: policy.QuotaExhausted, about: policy.SubjectAccount,
 	},
-	{status: []int{402}, is: policy.QuotaExhausted},
+	{status: []int{402}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
 
-	// Our key: OpenAI's codes, the type of Anthropic and DeepSeek.
+	// Our account, and our key: OpenAI's codes, the type of Anthropic and
+	// DeepSeek.
+	{status: []int{401, 403}, words: []string{"account_deactivated"}, is: policy.AuthFailed, about: policy.SubjectAccount},
 	{
 		status: []int{401, 403},
 		words: []string{
-			"invalid_api_key", "authentication_error", "account_deactivated", "invalid_organization",
+			"invalid_api_key", "authentication_error", "invalid_organization",
 			"mismatched_organization", "mismatched_project", "missing_scope",
 		},
-		is: policy.AuthFailed,
+		is: policy.AuthFailed, about: policy.SubjectKey,
 	},
-	{status: []int{401, 403}, phrases: []string{"missing scopes"}, is: policy.AuthFailed},
+	{status: []int{401, 403}, phrases: []string{"missing scopes"}, is: policy.AuthFailed, about: policy.SubjectKey},
 	// Some providers say 401 of a model that does not exist: the key is fine.
 	{status: []int{401, 403}, phrases: []string{"model"}, is: policy.ClientFault},
 	// OpenAI without a key, Azure, Fireworks.
-	{status: []int{401}, phrases: []string{"api key", "subscription key"}, is: policy.AuthFailed},
+	{status: []int{401}, phrases: []string{"api key", "subscription key"}, is: policy.AuthFailed, about: policy.SubjectKey},
 	// A bare 401 may come from anything on the way. It is a failure, which the
 	// breaker answers and which heals by itself.
 	{status: []int{401}, is: policy.UpstreamError},
@@ -100,7 +102,9 @@ var openAIFaults = []faultRule{
 	{status: []int{403}, words: []string{"unsupported_country_region_territory"}, is: policy.UpstreamError},
 	{status: []int{403}, bare: true, is: policy.UpstreamError},
 
-	// Codes before statuses, since an event of a stream has no status.
+	// Codes before statuses, since an event of a stream has no status. OpenAI
+	// names the model whose limit it is.
+	{words: []string{"rate_limit_exceeded"}, phrases: []string{"rate limit reached for "}, is: policy.RateLimited, about: policy.SubjectModel},
 	{words: []string{"rate_limit_exceeded", "rate_limit_error", "too_many_requests"}, is: policy.RateLimited},
 	{
 		words: []string{"server_is_overloaded", "overloaded_error", "engine_overloaded_error", "slow_down", "service_unavailable_error"},
