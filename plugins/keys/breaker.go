@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -59,6 +60,11 @@ func (b *Breaker) blocks(now time.Time, request string, reason policy.Reason, de
 		return policy.Why{Reason: reason, Detail: detailProbe, Until: b.ProbeUntil}
 	}
 	return policy.Why{}
+}
+
+// newer reports whether b is what became of c.
+func (b *Breaker) newer(c *Breaker) bool {
+	return cmp.Or(b.MovedAt.Compare(c.MovedAt), b.ProbedAt.Compare(c.ProbedAt)) > 0
 }
 
 // A breaker is a Breaker with the memory that moves it.

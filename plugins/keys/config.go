@@ -4,11 +4,24 @@ import (
 	"errors"
 	"time"
 
+	"github.com/usherproxy/usher/plugins/keys/internal/board"
 	"github.com/usherproxy/usher/sdk"
 )
 
 // Config is what the operator writes in the block of the policy.
 type Config struct {
+	// Store says where what is learned lives: "memory", for each replica apart,
+	// or "postgres", for all of them together. The default is memory.
+	Store string `json:"store"`
+
+	// DSN says how to reach the database of store "postgres", as a URL or in
+	// the form "host=db user=usher".
+	DSN string `json:"dsn"`
+
+	// Schema is the schema of that database that the store keeps its table in.
+	// It is created if it is not there. The default is usher.
+	Schema string `json:"schema"`
+
 	// Order is how candidates of equal priority are ranked. The default is
 	// affinity, health and weighted.
 	Order Order `json:"order"`
@@ -71,7 +84,9 @@ type BreakerConfig struct {
 // DefaultConfig returns the configuration of an empty block.
 func DefaultConfig() Config {
 	return Config{
-		Order: Order{Affinity, HealthOrder, Weighted},
+		Store:  storeMemory,
+		Schema: "usher",
+		Order:  Order{Affinity, HealthOrder, Weighted},
 		Breaker: BreakerConfig{
 			Failures:     5,
 			Window:       sdk.Duration(time.Minute),
@@ -89,7 +104,8 @@ func DefaultConfig() Config {
 
 // The stores.
 const (
-	storeMemory = "memory"
+	storeMemory   = "memory"
+	storePostgres = "postgres"
 )
 
 // maxFailures bounds what a breaker remembers.
@@ -105,7 +121,7 @@ func (c Config) Validate() error {
 		positive("quota_retry", c.QuotaRetry),
 		positive("invalid_retry", c.InvalidRetry),
 	}
-	errs = append(errs, c.Order.validate())
+	errs = append(errs, c.Order.validate(), c.validateStore())
 	if c.Order.has(Plan) != (len(c.Plans) > 0) {
 		errs = append(errs, sdk.OptionError("plans", "goes with order plan: one is nothing without the other"))
 	}
@@ -126,6 +142,27 @@ func (c Config) Validate() error {
 	}
 	if c.InvalidRetryMax < c.InvalidRetry {
 		errs = append(errs, sdk.OptionError("invalid_retry_max", "is %v, less than invalid_retry (%v)", c.InvalidRetryMax, c.InvalidRetry))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateStore() error {
+	switch {
+	case c.Store != storeMemory && c.Store != storePostgres:
+		return sdk.OptionError("store", "is %q, want %s or %s", c.Store, storeMemory, storePostgres)
+	case c.Store == storeMemory && c.DSN != "":
+		return sdk.OptionError("dsn", "is used with store postgres only")
+	case c.Store == storeMemory:
+		return nil
+	case c.DSN == "":
+		return sdk.OptionError("dsn", "store postgres needs to know its database")
+	}
+	var errs []error
+	if err := board.CheckDSN(c.DSN); err != nil {
+		errs = append(errs, sdk.OptionError("dsn", "%v", err))
+	}
+	if err := board.CheckSchema(c.Schema); err != nil {
+		errs = append(errs, sdk.OptionError("schema", "%v", err))
 	}
 	return errors.Join(errs...)
 }

@@ -19,6 +19,7 @@ const (
 	factAccount  fact = "account"
 	factRefused  fact = "refused"
 	factLearned  fact = "learned"
+	factTaken    fact = "taken"
 )
 
 // Facts of which a subject may have several are named after what they are
@@ -46,6 +47,7 @@ func (s *subject) factsLocked() []fact {
 	add(s.draft.Account != AccountState{}, factAccount)
 	add(!s.refused.MovedAt.IsZero(), factRefused)
 	add(s.draft.Learned != Learned{}, factLearned)
+	add(!s.takenAt.IsZero(), factTaken)
 	for _, w := range s.draft.Windows {
 		add(true, windowFact(w.Name))
 	}
@@ -116,6 +118,11 @@ func (h Hold) join(o Hold) Hold {
 	return h
 }
 
+// equal reports whether two holds say the same.
+func (h Hold) equal(o Hold) bool {
+	return h.Until.Equal(o.Until) && h.At.Equal(o.At) && h.Cleared.Equal(o.Cleared)
+}
+
 // since returns the hold with what was said up to an instant cleared.
 func (h Hold) since(cleared time.Time) Hold {
 	if !cleared.IsZero() && !h.At.After(cleared) {
@@ -143,6 +150,11 @@ func withHealth(scores []Health, h Health) (changed []Health, ok bool) {
 // newer reports whether a holds rather than b.
 func (a AccountState) newer(b AccountState) bool {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Standing, b.Standing), a.Expires.Compare(b.Expires), a.Until.Compare(b.Until)) > 0
+}
+
+// newer reports whether l holds rather than m.
+func (l Learned) newer(m Learned) bool {
+	return cmp.Or(l.Since.Compare(m.Since), l.CandidateAt.Compare(m.CandidateAt), cmp.Compare(m.Limit, l.Limit)) > 0
 }
 
 // An observation is a window as it is written down.

@@ -130,7 +130,7 @@ func (s *state) holdLocked(ended time.Time, res *policy.AttemptResult, sl *slot,
 // joinLocked adds to a hold of the subject.
 func (s *state) joinLocked(sub *subject, hold *Hold, said Hold, f fact) {
 	joined := hold.join(said)
-	if joined == *hold {
+	if joined.equal(*hold) {
 		return
 	}
 	*hold = joined

@@ -138,7 +138,7 @@ func (s *state) targetsLocked(now time.Time, t target) []*subject {
 	id := t.id()
 	var found []*subject
 	for _, sub := range s.subjects {
-		if anyVersion(sub.id) == id {
+		if anyVersion(sub.id) == id && !sub.id.early() {
 			found = append(found, sub)
 		}
 	}
@@ -146,11 +146,6 @@ func (s *state) targetsLocked(now time.Time, t target) []*subject {
 		found = append(found, s.subjectLocked(now, id))
 	}
 	return found
-}
-
-func anyVersion(id subjectID) subjectID {
-	id.Version = ""
-	return id
 }
 
 // An applied answer says what became of a command.

@@ -24,6 +24,7 @@ type Plugin struct {
 	Logger *slog.Logger
 
 	memory   *state
+	stores   stores
 	sessions sessions
 }
 
@@ -43,7 +44,15 @@ func (p *Plugin) Definition() sdk.Definition {
 
 func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
 	s := &selector{Plugin: p, state: p.memory, config: config, scales: config.Order.scales(), last: config.Order.last()}
-	return sdk.Policies{Selection: s, Observer: s}, nil
+	policies := sdk.Policies{Selection: s, Observer: s, Operable: s}
+	if config.Store == storePostgres {
+		store, leave, err := p.open(storeID{config.DSN, config.Schema})
+		if err != nil {
+			return sdk.Policies{}, err
+		}
+		s.state, s.board, policies.Close = store.state, store.board, leave
+	}
+	return policies, nil
 }
 
 // logMove logs that a breaker opened or closed.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/usherproxy/usher/plugins/keys/internal/board"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -12,6 +13,7 @@ import (
 type selector struct {
 	*Plugin
 	state  *state
+	board  *board.Board // or nil
 	config Config
 	scales []scale
 	last   Word // of the order

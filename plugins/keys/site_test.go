@@ -1,6 +1,7 @@
 package keys_test
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -23,6 +24,8 @@ type site struct {
 	policy.Operable
 	candidates []policy.Candidate
 	requests   int
+
+	clock atomic.Pointer[time.Time] // of replicas, who look at it while tests go on
 }
 
 func newSite(t *testing.T, config string, ids ...string) *site {
@@ -55,6 +58,13 @@ func (s *site) configure(config string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
+	if p.Close != nil {
+		s.t.Cleanup(func() {
+			if err := p.Close(context.Background()); err != nil {
+				s.t.Error(err)
+			}
+		})
+	}
 	s.Selector, s.Observer, s.Operable = p.Selection, p.Observer, p.Selection.(policy.Operable)
 }
 
@@ -69,7 +79,12 @@ func (s *site) candidate(id string) *policy.Candidate {
 	return nil
 }
 
-func (s *site) wait(d time.Duration) { s.now = s.now.Add(d) }
+func (s *site) wait(d time.Duration) { s.setNow(s.now.Add(d)) }
+
+func (s *site) setNow(now time.Time) {
+	s.now = now
+	s.clock.Store(&now)
+}
 
 // ask selects for a request, of which tests give the ID or more.
 func (s *site) ask(req policy.Request) []policy.Verdict {

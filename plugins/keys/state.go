@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/usherproxy/usher/plugins/keys/internal/board"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -36,8 +37,8 @@ type state struct {
 	charged   [256]string
 	chargedAt int
 
-	// changed, if set, hears of each fact that changed here.
-	changed func(*subject, fact)
+	// tell, if set, makes a fact known to other replicas. It does not block.
+	tell func(board.Row)
 }
 
 func newState() *state {
@@ -47,9 +48,11 @@ func newState() *state {
 // A subjectID names a subject: a provider, one of its accounts, a version of
 // one of its keys, or that with an upstream model.
 type subjectID struct {
-	Kind           kind
-	Provider, Name string
-	Version, Model string
+	Kind     kind   `json:"kind"`
+	Provider string `json:"provider"`
+	Name     string `json:"name,omitzero"`
+	Version  string `json:"version,omitzero"`
+	Model    string `json:"model,omitzero"`
 }
 
 type kind string
@@ -75,6 +78,7 @@ type subject struct {
 	// replaced, never changed.
 	slots    []*slot // of a key or a model
 	draft    Known
+	takenAt  time.Time // see adoptLocked
 	refused  breaker
 	circuits []circuit
 	requests counter
@@ -270,35 +274,10 @@ func (s *state) subjectLocked(now time.Time, id subjectID) *subject {
 	}
 	sub := &subject{id: id, latest: now}
 	s.subjects[id] = sub
-	s.adoptLocked(sub)
+	if early := s.subjects[anyVersion(id)]; early != nil && early != sub {
+		s.adoptLocked(now, early, []*subject{sub})
+	}
 	return sub
-}
-
-// adoptLocked takes over what an operator said of a key, or of a key with a
-// model, before any request had shown the version of its secret.
-func (s *state) adoptLocked(sub *subject) {
-	if sub.id.Version == "" || sub.id.Kind != kindKey && sub.id.Kind != kindModel {
-		return
-	}
-	id := sub.id
-	id.Version = ""
-	said := s.subjects[id]
-	if said == nil {
-		return
-	}
-	delete(s.subjects, id)
-	sub.draft = said.draft
-	sub.publishLocked()
-	for _, f := range sub.factsLocked() {
-		s.tellLocked(sub, f)
-	}
-}
-
-// tellLocked says that a fact changed here.
-func (s *state) tellLocked(sub *subject, f fact) {
-	if s.changed != nil {
-		s.changed(sub, f)
-	}
 }
 
 // sweepLocked forgets what does not matter any more.

@@ -26,6 +26,23 @@ type statusAnswer struct {
 // A storeStatus says where what is known is kept.
 type storeStatus struct {
 	Kind string `json:"kind"`
+
+	// Connected says whether the store of several replicas can be reached, and
+	// Since when that changed. While it cannot, each goes on with what it knows.
+	Connected *bool     `json:"connected,omitzero"`
+	Since     time.Time `json:"since,omitzero"`
+	Error     string    `json:"error,omitzero"`
+
+	// Untold is how many facts wait to be written.
+	Untold int `json:"untold,omitzero"`
+}
+
+func (s *selector) storeStatus() storeStatus {
+	if s.board == nil {
+		return storeStatus{Kind: storeMemory}
+	}
+	b := s.board.Status()
+	return storeStatus{Kind: storePostgres, Connected: &b.Connected, Since: b.Since, Error: b.Error, Untold: b.Untold}
 }
 
 // A subjectStatus is what is known of one subject. What is past is still shown;
@@ -69,7 +86,7 @@ type rest struct {
 func (s *selector) status(now time.Time, in statusInput) statusAnswer {
 	s.state.mu.Lock()
 	defer s.state.mu.Unlock()
-	answer := statusAnswer{At: now, Store: storeStatus{Kind: storeMemory}, Providers: []subjectStatus{}, Accounts: []subjectStatus{}, Keys: []subjectStatus{}}
+	answer := statusAnswer{At: now, Store: s.storeStatus(), Providers: []subjectStatus{}, Accounts: []subjectStatus{}, Keys: []subjectStatus{}}
 	models := map[subjectID][]subjectStatus{}
 	for id, sub := range s.state.subjects {
 		if in.Provider != "" && in.Provider != id.Provider || in.Key != "" && (id.Name != in.Key || id.Kind == kindAccount) {
