@@ -55,40 +55,72 @@ func (s *Selection) Skip(c Candidate, why Why) {
 // a verdict on a candidate that was not offered, two on the same one, or a word
 // outside of the closed sets.
 func (s Selection) Check(offered []Candidate) error {
-	open := make(map[string]bool, len(offered))
-	for i := range offered {
-		open[offered[i].ID] = true
+	f := finder{offered: offered}
+	var few [64]bool
+	judged := few[:]
+	if len(offered) > len(few) {
+		judged = make([]bool, len(offered))
 	}
 	for _, v := range s.Verdicts {
-		first, known := open[v.Candidate]
+		i, known := f.find(v.Candidate)
 		switch {
 		case !known:
 			return fmt.Errorf("verdict on candidate %q, which was not offered", v.Candidate)
-		case !first:
+		case judged[i]:
 			return fmt.Errorf("two verdicts on candidate %q", v.Candidate)
 		case v.Status != Eligible && v.Status != Busy && v.Status != Skipped:
 			return fmt.Errorf("verdict on candidate %q: unknown status %q", v.Candidate, v.Status)
 		case v.Status != Eligible && !v.Reason.Valid():
 			return fmt.Errorf("verdict on candidate %q: unknown reason %q", v.Candidate, v.Reason)
 		}
-		open[v.Candidate] = false
+		judged[i] = true
 	}
 	return nil
 }
 
 // Ranked returns those of the offered candidates that s ranks, best first.
 func (s Selection) Ranked(offered []Candidate) []Candidate {
-	byID := make(map[string]int, len(offered))
-	for i := range offered {
-		byID[offered[i].ID] = i
-	}
-	ranked := make([]Candidate, 0, len(offered))
+	f := finder{offered: offered}
+	ranked := make([]Candidate, 0, len(s.Verdicts))
 	for _, v := range s.Verdicts {
-		if i, ok := byID[v.Candidate]; ok && v.Status != Skipped {
+		if i, ok := f.find(v.Candidate); ok && v.Status != Skipped {
 			ranked = append(ranked, offered[i])
 		}
 	}
 	return ranked
+}
+
+// A finder finds candidates by their IDs. Those that are looked for in their
+// order, as most are, cost nothing.
+type finder struct {
+	offered []Candidate
+	next    int            // after the one that was found last
+	byID    map[string]int // of many, once one was not in order
+}
+
+// fewCandidates are looked at one by one.
+const fewCandidates = 16
+
+func (f *finder) find(id string) (i int, ok bool) {
+	switch {
+	case f.next < len(f.offered) && f.offered[f.next].ID == id:
+		i, ok = f.next, true
+	case len(f.offered) <= fewCandidates:
+		for i < len(f.offered) && f.offered[i].ID != id {
+			i++
+		}
+		ok = i < len(f.offered)
+	default:
+		if f.byID == nil {
+			f.byID = make(map[string]int, len(f.offered))
+			for i := range f.offered {
+				f.byID[f.offered[i].ID] = i
+			}
+		}
+		i, ok = f.byID[id]
+	}
+	f.next = i + 1
+	return i, ok
 }
 
 // A Verdict is what selection says of one candidate.

@@ -50,6 +50,11 @@ type instance struct {
 
 var _ policypb.PolicyServiceServer = (*server)(nil)
 
+func (c catalog) lookup(id string) (index uint32, ok bool) {
+	index, ok = c.index[id]
+	return index, ok
+}
+
 func newServer(ctx context.Context, name, version string, definitions []Definition) *server {
 	return &server{
 		name: name, version: version, definitions: definitions, ctx: ctx,

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
@@ -20,7 +19,7 @@ import (
 const parkAfter = 20 * time.Millisecond
 
 func (s *server) Decide(ctx context.Context, req *policypb.DecideRequest) (*policypb.DecideResponse, error) {
-	resp := &policypb.DecideResponse{}
+	resp := policypb.DecideResponseFromVTPool() // a host in this process gives it back
 	begun, err := s.decide(ctx, req, resp)
 	if err != nil || begun.admission == nil {
 		return resp, err
@@ -67,9 +66,7 @@ func (s *server) decide(ctx context.Context, req *policypb.DecideRequest, resp *
 		if in.policies.Selection == nil {
 			return begun{}, status.Errorf(codes.FailedPrecondition, "policy %s offers no selection", in.name)
 		}
-		selection := selectOne(ctx, in, req.GetTrace(), sel, candidates)
-		resp.Selections = append(resp.Selections, selection)
-		if selection.GetError() != "" {
+		if !selectOne(ctx, in, req.GetTrace(), sel, candidates, nextSelection(resp)) {
 			return begun{}, nil
 		}
 	}
@@ -132,7 +129,7 @@ func (s *server) beginAdmission(ctx context.Context, in *instance, tc *policypb.
 	}
 	key := ticketKey{req.Request.ID, req.Attempt}
 	a, fresh, err := in.tickets.begin(ctx, key, req, indexes, func(ctx context.Context) (context.Context, func(error)) {
-		ctx, span := startSpan(ctx, tc, in.name+" admit", attribute.String("usher.policy", in.name))
+		ctx, span := startSpan(ctx, tc, in.name, "admit")
 		return ctx, func(err error) { endSpan(span, err) }
 	})
 	return begun{a, in.tickets, fresh}, err
@@ -169,7 +166,7 @@ func (s *server) Release(ctx context.Context, req *policypb.ReleaseRequest) (*po
 		if err != nil {
 			continue // its leases ended with it
 		}
-		ctx, span := startSpan(ctx, r.GetTrace(), in.name+" release", attribute.String("usher.policy", in.name))
+		ctx, span := startSpan(ctx, r.GetTrace(), in.name, "release")
 		in.tickets.end(ctx, ticketKey{r.GetTicket().GetId(), int(r.GetTicket().GetAttempt())}, wire.OutcomeFromProto(r.GetOutcome()))
 		span.End()
 	}
@@ -240,27 +237,36 @@ func (s *server) admission(name string) (*instance, error) {
 	return in, err
 }
 
-// selectOne asks one instance, and leaves in req what the next one is asked.
-func selectOne(ctx context.Context, in *instance, tc *policypb.TraceContext, req *policy.SelectRequest, cs candidates) *policypb.Selection {
-	ctx, span := startSpan(ctx, tc, in.name+" select", attribute.String("usher.policy", in.name))
+// nextSelection returns a new element of the selections of resp.
+func nextSelection(resp *policypb.DecideResponse) *policypb.Selection {
+	n := len(resp.Selections)
+	if n == cap(resp.Selections) || resp.Selections[:n+1][n] == nil {
+		resp.Selections = append(resp.Selections, &policypb.Selection{})
+	} else {
+		resp.Selections = resp.Selections[:n+1] // which was used before
+	}
+	return resp.Selections[n]
+}
+
+// selectOne asks one instance, writes its answer to out, and leaves in req what
+// the next one is asked. It reports whether the policy did not fail.
+func selectOne(ctx context.Context, in *instance, tc *policypb.TraceContext, req *policy.SelectRequest, cs candidates, out *policypb.Selection) bool {
+	ctx, span := startSpan(ctx, tc, in.name, "select")
 	began := time.Now()
 	selection, err := callSelect(ctx, in.policies.Selection, req)
 	if err == nil {
 		err = selection.Check(req.Candidates)
 	}
 	endSpan(span, err)
-	out := &policypb.Selection{Duration: durationpb.New(time.Since(began))}
+	out.Duration = durationpb.New(time.Since(began))
 	if err != nil {
 		out.Error = wire.Text(err.Error())
-		return out
+		return false
 	}
-	out.Verdicts, _ = wire.VerdictsToProto(selection.Verdicts, func(id string) (int, bool) {
-		i, ok := cs.index[id]
-		return int(i), ok
-	}) // cannot fail: Check has seen each of them
+	out.Verdicts, _ = wire.VerdictsToProto(out.Verdicts[:0], selection.Verdicts, cs.lookup) // cannot fail: Check has seen each of them
 	req.Candidates = selection.Ranked(req.Candidates)
 	req.Verdicts = append(req.Verdicts, selection.Verdicts...)
-	return out
+	return true
 }
 
 func callSelect(ctx context.Context, s policy.Selector, req *policy.SelectRequest) (selection policy.Selection, err error) {

@@ -45,7 +45,9 @@ type call struct {
 // A job is a call for a worker.
 type job struct {
 	*call
-	*policypb.SessionCall
+	decide *policypb.DecideRequest
+	admit  *policypb.AdmitRequest
+	report *policypb.Report
 }
 
 // Session serves one stream until it ends.
@@ -102,12 +104,13 @@ func (s *server) revoke(instance string, key ticketKey, why policy.Reason) {
 func (se *session) read(stream policypb.PolicyService_SessionServer) error {
 	frame := &policypb.SessionRequest{}
 	for {
-		frame.Reset()
+		frame.ResetVT()
 		if err := stream.RecvMsg(frame); err != nil {
 			return err
 		}
 		for _, c := range frame.GetCalls() {
 			se.takeUp(c)
+			c.Decide = nil // it is the worker's, and the rest of c is used again
 		}
 	}
 }
@@ -121,7 +124,7 @@ func (se *session) takeUp(c *policypb.SessionCall) {
 		se.out.Put(&policypb.SessionAnswer{Id: c.GetId(), Done: &policypb.Done{}})
 	default:
 		ctx, cancel := context.WithCancel(se.ctx)
-		j := job{&call{id: c.GetId(), ctx: ctx, cancel: cancel}, c}
+		j := job{&call{id: c.GetId(), ctx: ctx, cancel: cancel}, c.GetDecide(), c.GetAdmit(), c.GetReport()}
 		se.mu.Lock()
 		se.calls[j.id] = j.call
 		se.mu.Unlock()
@@ -226,12 +229,12 @@ func (se *session) fail(c *call, err error) {
 // to run an admission.
 func (se *session) serve(j job) (left bool) {
 	switch {
-	case j.Decide != nil:
-		return se.decide(j.call, j.Decide)
-	case j.Admit != nil:
-		return se.admit(j.call, j.Admit)
-	case j.Report != nil:
-		se.answerDone(j.call, se.server.report(j.ctx, j.Report))
+	case j.decide != nil:
+		return se.decide(j.call, j.decide)
+	case j.admit != nil:
+		return se.admit(j.call, j.admit)
+	case j.report != nil:
+		se.answerDone(j.call, se.server.report(j.ctx, j.report))
 	default:
 		se.fail(j.call, status.Error(codes.Unimplemented, "this call is not known"))
 	}

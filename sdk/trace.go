@@ -67,7 +67,7 @@ func tracingWanted(getenv func(string) string) bool {
 // startSpan starts a span below the host's. Where the host does not record,
 // neither does the plugin, whatever its own sampler says; spans of the policy
 // itself have the host's as their parent then, so that their sampler knows.
-func startSpan(ctx context.Context, tc *policypb.TraceContext, name string, attrs ...attribute.KeyValue) (context.Context, trace.Span) {
+func startSpan(ctx context.Context, tc *policypb.TraceContext, policyName, call string) (context.Context, trace.Span) {
 	provider := otel.GetTracerProvider()
 	if span := trace.SpanFromContext(ctx); span.IsRecording() { // the host's own: it is this process
 		provider = span.TracerProvider()
@@ -80,7 +80,8 @@ func startSpan(ctx context.Context, tc *policypb.TraceContext, name string, attr
 	if !trace.SpanContextFromContext(ctx).IsSampled() {
 		return ctx, noop.Span{}
 	}
-	return provider.Tracer(scopeName).Start(ctx, name, trace.WithAttributes(attrs...), trace.WithSpanKind(trace.SpanKindServer))
+	return provider.Tracer(scopeName).Start(ctx, policyName+" "+call,
+		trace.WithAttributes(attribute.String("usher.policy", policyName)), trace.WithSpanKind(trace.SpanKindServer))
 }
 
 // spanContext returns the trace context that the host may link to.

@@ -68,7 +68,7 @@ func (c *Catalog) refs(refs []*policypb.CandidateRef, candidates []policy.Candid
 	return refs, nil
 }
 
-func (c *Catalog) lookup(id string) (int, bool) {
+func (c *Catalog) lookup(id string) (uint32, bool) {
 	i, ok := c.index[id]
-	return i, ok
+	return uint32(i), ok
 }

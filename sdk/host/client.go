@@ -36,12 +36,9 @@ func PluginSets() map[int]plugin.PluginSet {
 
 // DialOptions are what the connection needs beyond go-plugin's own options.
 func DialOptions() []grpc.DialOption {
-	return []grpc.DialOption{
-		wire.DialOption(),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessageBytes), grpc.MaxCallSendMsgSize(wire.MaxMessageBytes)),
+	return append(wire.DialOptions(),
 		grpc.WithDisableRetry(), // the host retries by itself, with what it knows of the process
-		grpc.WithDisableServiceConfig(),
-	}
+		grpc.WithDisableServiceConfig())
 }
 
 // Plugin connects the host's half to go-plugin.

@@ -114,10 +114,10 @@ func (c *Client) decide(ctx context.Context, out *policypb.DecideRequest) (*poli
 		return c.rpc.Decide(ctx, out)
 	}
 	a, err := c.session.call(ctx, &policypb.SessionCall{Decide: out}) // which gives out back once it is sent
-	if err == nil && a.GetDecide() == nil {
+	if err == nil && a.decide == nil {
 		err = errOtherAnswer
 	}
-	return a.GetDecide(), err
+	return a.decide, err
 }
 
 // errOtherAnswer is the error of a call that got the answer to another one.
@@ -128,14 +128,14 @@ func (r *DecideRequest) toProto(ctx context.Context, out *policypb.DecideRequest
 	if err != nil {
 		return err
 	}
-	verdicts, err := wire.VerdictsToProto(r.Verdicts, r.Catalog.lookup)
+	verdicts, err := wire.VerdictsToProto(out.Verdicts[:0], r.Verdicts, r.Catalog.lookup)
 	if err != nil {
 		return err
 	}
 	out.Trace, out.Request, out.Catalog, out.Candidates = traceContext(ctx), wire.RequestToProto(r.Request), r.Catalog.Name, refs
 	out.Verdicts, out.Select, out.Admit = verdicts, append(out.Select[:0], r.Select...), r.Admit
 	out.Attempt, out.NoWait = uint32(r.Attempt), r.NoWait
-	out.AdmitTrace = traceContext(trace.ContextWithSpanContext(ctx, r.AdmitSpan))
+	out.AdmitTrace = traceContextOf(r.AdmitSpan)
 	return nil
 }
 
@@ -238,10 +238,10 @@ func (c *Client) waitOnSession(ctx context.Context, req *AdmitRequest, waiting f
 		switch {
 		case err != nil:
 			return nil, err
-		case answer.GetAdmit() == nil:
+		case answer.admit == nil:
 			return nil, errOtherAnswer
 		}
-		a = admissionFromProto(answer.GetAdmit().GetAdmission(), req.Catalog, answer.GetAdmit().GetTrace())
+		a = admissionFromProto(answer.admit.GetAdmission(), req.Catalog, answer.admit.GetTrace())
 		if !a.Waiting {
 			return a, nil
 		}
@@ -343,11 +343,15 @@ func admissionFromProto(a *policypb.Admission, catalog *Catalog, tc *policypb.Tr
 // traceContext returns the span of ctx, if there is one. The plugin is told of
 // one that is not recorded, too, so that it records none of its own.
 func traceContext(ctx context.Context) *policypb.TraceContext {
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	return traceContextOf(trace.SpanContextFromContext(ctx))
+}
+
+func traceContextOf(span trace.SpanContext) *policypb.TraceContext {
+	if !span.IsValid() {
 		return nil
 	}
 	carrier := propagation.MapCarrier{}
-	propagation.TraceContext{}.Inject(ctx, carrier)
+	propagation.TraceContext{}.Inject(trace.ContextWithSpanContext(context.Background(), span), carrier)
 	return &policypb.TraceContext{Traceparent: carrier["traceparent"], Tracestate: carrier["tracestate"]}
 }
 

@@ -72,7 +72,7 @@ func (c *Client) Report(ctx context.Context, r *Report) error {
 	}
 	r.Observations = nil
 	if len(r.Releases) > 0 {
-		_, err := c.rpc.Release(ctx, releaseRequest(ctx, r.Releases))
+		_, err := c.rpc.Release(ctx, releaseRequest(r.Releases))
 		if again(err) {
 			return err
 		}
@@ -113,7 +113,7 @@ func (c *Client) reportOnSession(ctx context.Context, r *Report) error {
 		r.told = c.session
 	}
 	if len(r.Releases) > 0 {
-		report.Release = releaseRequest(ctx, r.Releases)
+		report.Release = releaseRequest(r.Releases)
 	}
 	_, err := c.session.call(ctx, &policypb.SessionCall{Report: report})
 	if again(err) {
@@ -144,12 +144,12 @@ func observeRequests(observations []Observation, failed *error) []*policypb.Obse
 	return reqs
 }
 
-func releaseRequest(ctx context.Context, releases []Release) *policypb.ReleaseRequest {
+func releaseRequest(releases []Release) *policypb.ReleaseRequest {
 	req := &policypb.ReleaseRequest{Releases: make([]*policypb.LeaseRelease, len(releases))}
 	for i, r := range releases {
 		req.Releases[i] = &policypb.LeaseRelease{
 			Instance: r.Instance, Ticket: r.Ticket.toProto(), Outcome: wire.OutcomeToProto(r.Outcome),
-			Trace: traceContext(trace.ContextWithSpanContext(ctx, r.Span)),
+			Trace: traceContextOf(r.Span),
 		}
 	}
 	return req

@@ -31,9 +31,20 @@ type session struct {
 // pending is a call that waits for answers. Of those that come in a row, only
 // the last one counts.
 type pending struct {
-	news   chan struct{} // has room for one
-	answer *policypb.SessionAnswer
+	news  chan struct{} // has room for one
+	fresh bool          // answer has not been taken
+	answer
 }
+
+// An answer is one answer to a call. It is empty if that is done.
+type answer struct {
+	failed *policypb.Failed
+	decide *policypb.DecideResponse
+	admit  *policypb.AdmitResponse
+}
+
+// last reports whether no other answer follows.
+func (a answer) last() bool { return a.admit.GetAdmission().GetWaiting() == nil }
 
 // pendings are used again and again: their channels are what a call costs.
 var pendings = sync.Pool{New: func() any { return &pending{news: make(chan struct{}, 1)} }}
@@ -82,10 +93,10 @@ func (c *Client) Ping(ctx context.Context) error {
 }
 
 // call makes a call of one answer.
-func (s *session) call(ctx context.Context, c *policypb.SessionCall) (*policypb.SessionAnswer, error) {
+func (s *session) call(ctx context.Context, c *policypb.SessionCall) (answer, error) {
 	p, err := s.begin(c)
 	if err != nil {
-		return nil, err
+		return answer{}, err
 	}
 	return s.next(ctx, c.GetId(), p)
 }
@@ -107,7 +118,7 @@ func (s *session) begin(c *policypb.SessionCall) (*pending, error) {
 
 // next waits for the next answer to a call. With an error or the last answer
 // the call has ended, and p must not be used any more.
-func (s *session) next(ctx context.Context, id uint64, p *pending) (*policypb.SessionAnswer, error) {
+func (s *session) next(ctx context.Context, id uint64, p *pending) (answer, error) {
 	for {
 		select {
 		case <-p.news:
@@ -115,35 +126,32 @@ func (s *session) next(ctx context.Context, id uint64, p *pending) (*policypb.Se
 			select {
 			case <-p.news: // it came before the end
 			default:
-				return nil, s.err
+				return answer{}, s.err
 			}
 		case <-ctx.Done():
 			s.abandon(id)
-			return nil, status.FromContextError(ctx.Err()).Err()
+			return answer{}, status.FromContextError(ctx.Err()).Err()
 		}
 		s.mu.Lock()
-		a := p.answer
-		p.answer = nil
+		a, fresh := p.answer, p.fresh
+		p.answer, p.fresh = answer{}, false
 		s.mu.Unlock()
-		if a == nil {
+		if !fresh {
 			continue // it was taken together with the one before
 		}
-		if isLast(a) {
+		if a.last() {
 			select {
 			case <-p.news: // of the answer that was just taken
 			default:
 			}
 			pendings.Put(p)
 		}
-		if f := a.GetFailed(); f != nil {
-			return nil, status.Error(codes.Code(f.GetCode()), f.GetMessage())
+		if a.failed != nil {
+			return answer{}, status.Error(codes.Code(a.failed.GetCode()), a.failed.GetMessage())
 		}
 		return a, nil
 	}
 }
-
-// isLast reports whether no other answer follows a.
-func isLast(a *policypb.SessionAnswer) bool { return a.GetAdmit().GetAdmission().GetWaiting() == nil }
 
 // abandon forgets a call. The plugin hears of it before anything that is sent
 // afterwards, such as a Cancel.
@@ -159,9 +167,10 @@ func (s *session) abandon(id uint64) {
 // read takes answers until the stream ends. It does not wait for those who get
 // them.
 func (s *session) read(revoked func(*policypb.Revoked)) {
+	frame := &policypb.SessionResponse{}
 	for {
-		frame, err := s.stream.Recv()
-		if err != nil {
+		frame.ResetVT()
+		if err := s.stream.RecvMsg(frame); err != nil {
 			s.end(err)
 			return
 		}
@@ -170,23 +179,24 @@ func (s *session) read(revoked func(*policypb.Revoked)) {
 				revoked(r)
 				continue
 			}
-			s.take(a)
+			s.take(a.GetId(), answer{a.GetFailed(), a.GetDecide(), a.GetAdmit()})
+			a.Decide = nil // it is the caller's, and the rest of a is used again
 		}
 	}
 }
 
 // take hands an answer to its call, if that is known.
-func (s *session) take(a *policypb.SessionAnswer) {
+func (s *session) take(id uint64, a answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.calls[a.GetId()]
+	p := s.calls[id]
 	if p == nil {
 		return
 	}
-	if isLast(a) {
-		delete(s.calls, a.GetId())
+	if a.last() {
+		delete(s.calls, id)
 	}
-	p.answer = a
+	p.answer, p.fresh = a, true
 	select {
 	case p.news <- struct{}{}:
 	default: // it has not taken the one before, and will see this one

@@ -3673,6 +3673,102 @@ func (m *Selection) ReturnToVTPool() {
 func SelectionFromVTPool() *Selection {
 	return vtprotoPool_Selection.Get().(*Selection)
 }
+
+var vtprotoPool_SessionRequest = sync.Pool{
+	New: func() interface{} {
+		return &SessionRequest{}
+	},
+}
+
+func (m *SessionRequest) ResetVT() {
+	if m != nil {
+		for _, mm := range m.Calls {
+			mm.ResetVT()
+		}
+		f0 := m.Calls[:0]
+		m.Reset()
+		m.Calls = f0
+	}
+}
+func (m *SessionRequest) ReturnToVTPool() {
+	if m != nil {
+		m.ResetVT()
+		vtprotoPool_SessionRequest.Put(m)
+	}
+}
+func SessionRequestFromVTPool() *SessionRequest {
+	return vtprotoPool_SessionRequest.Get().(*SessionRequest)
+}
+
+var vtprotoPool_SessionCall = sync.Pool{
+	New: func() interface{} {
+		return &SessionCall{}
+	},
+}
+
+func (m *SessionCall) ResetVT() {
+	if m != nil {
+		m.Decide.ReturnToVTPool()
+		m.Reset()
+	}
+}
+func (m *SessionCall) ReturnToVTPool() {
+	if m != nil {
+		m.ResetVT()
+		vtprotoPool_SessionCall.Put(m)
+	}
+}
+func SessionCallFromVTPool() *SessionCall {
+	return vtprotoPool_SessionCall.Get().(*SessionCall)
+}
+
+var vtprotoPool_SessionResponse = sync.Pool{
+	New: func() interface{} {
+		return &SessionResponse{}
+	},
+}
+
+func (m *SessionResponse) ResetVT() {
+	if m != nil {
+		for _, mm := range m.Answers {
+			mm.ResetVT()
+		}
+		f0 := m.Answers[:0]
+		m.Reset()
+		m.Answers = f0
+	}
+}
+func (m *SessionResponse) ReturnToVTPool() {
+	if m != nil {
+		m.ResetVT()
+		vtprotoPool_SessionResponse.Put(m)
+	}
+}
+func SessionResponseFromVTPool() *SessionResponse {
+	return vtprotoPool_SessionResponse.Get().(*SessionResponse)
+}
+
+var vtprotoPool_SessionAnswer = sync.Pool{
+	New: func() interface{} {
+		return &SessionAnswer{}
+	},
+}
+
+func (m *SessionAnswer) ResetVT() {
+	if m != nil {
+		m.Decide.ReturnToVTPool()
+		m.Reset()
+	}
+}
+func (m *SessionAnswer) ReturnToVTPool() {
+	if m != nil {
+		m.ResetVT()
+		vtprotoPool_SessionAnswer.Put(m)
+	}
+}
+func SessionAnswerFromVTPool() *SessionAnswer {
+	return vtprotoPool_SessionAnswer.Get().(*SessionAnswer)
+}
 func (m *GetInfoRequest) SizeVT() (n int) {
 	if m == nil {
 		return 0
@@ -12995,7 +13091,14 @@ func (m *SessionRequest) UnmarshalVTUnsafe(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			m.Calls = append(m.Calls, &SessionCall{})
+			if len(m.Calls) == cap(m.Calls) {
+				m.Calls = append(m.Calls, &SessionCall{})
+			} else {
+				m.Calls = m.Calls[:len(m.Calls)+1]
+				if m.Calls[len(m.Calls)-1] == nil {
+					m.Calls[len(m.Calls)-1] = &SessionCall{}
+				}
+			}
 			if err := m.Calls[len(m.Calls)-1].UnmarshalVTUnsafe(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
@@ -13100,7 +13203,7 @@ func (m *SessionCall) UnmarshalVTUnsafe(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.Decide == nil {
-				m.Decide = &DecideRequest{}
+				m.Decide = DecideRequestFromVTPool()
 			}
 			if err := m.Decide.UnmarshalVTUnsafe(dAtA[iNdEx:postIndex]); err != nil {
 				return err
@@ -13606,7 +13709,14 @@ func (m *SessionResponse) UnmarshalVTUnsafe(dAtA []byte) error {
 			if postIndex > l {
 				return io.ErrUnexpectedEOF
 			}
-			m.Answers = append(m.Answers, &SessionAnswer{})
+			if len(m.Answers) == cap(m.Answers) {
+				m.Answers = append(m.Answers, &SessionAnswer{})
+			} else {
+				m.Answers = m.Answers[:len(m.Answers)+1]
+				if m.Answers[len(m.Answers)-1] == nil {
+					m.Answers[len(m.Answers)-1] = &SessionAnswer{}
+				}
+			}
 			if err := m.Answers[len(m.Answers)-1].UnmarshalVTUnsafe(dAtA[iNdEx:postIndex]); err != nil {
 				return err
 			}
@@ -13747,7 +13857,7 @@ func (m *SessionAnswer) UnmarshalVTUnsafe(dAtA []byte) error {
 				return io.ErrUnexpectedEOF
 			}
 			if m.Decide == nil {
-				m.Decide = &DecideResponse{}
+				m.Decide = DecideResponseFromVTPool()
 			}
 			if err := m.Decide.UnmarshalVTUnsafe(dAtA[iNdEx:postIndex]); err != nil {
 				return err

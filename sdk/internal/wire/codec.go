@@ -13,16 +13,21 @@ import (
 // gRPC does by itself. The bytes are the same.
 type codec struct{ encoding.CodecV2 }
 
-// DialOption lets a host use the generated code.
-func DialOption() grpc.DialOption {
-	return grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()))
+// DialOptions are the options of a host's connection: the generated code, the
+// size of messages, and how much may be on its way.
+func DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(newCodec()),
+			grpc.MaxCallRecvMsgSize(MaxMessageBytes), grpc.MaxCallSendMsgSize(MaxMessageBytes)),
+		grpc.WithInitialWindowSize(windowBytes), grpc.WithInitialConnWindowSize(connectionWindowBytes),
+	}
 }
 
-// ServerOptions are the options of a plugin's server: the generated code, and
-// the size of messages.
+// ServerOptions are the same for a plugin's server.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ForceServerCodecV2(newCodec()), grpc.MaxRecvMsgSize(MaxMessageBytes), grpc.MaxSendMsgSize(MaxMessageBytes),
+		grpc.InitialWindowSize(windowBytes), grpc.InitialConnWindowSize(connectionWindowBytes),
 	}
 }
 

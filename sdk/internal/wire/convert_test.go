@@ -149,7 +149,7 @@ func TestEveryFieldSurvives(t *testing.T) {
 
 	for range 3 { // of the statuses
 		verdict := filled[policy.Verdict](t)
-		messages, err := wire.VerdictsToProto([]policy.Verdict{verdict}, func(string) (int, bool) { return 1, true })
+		messages, err := wire.VerdictsToProto(nil, []policy.Verdict{verdict}, func(string) (uint32, bool) { return 1, true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestClosedSetsSurvive(t *testing.T) {
 		same(t, &r, wire.RequestFromProto(sent(t, wire.RequestToProto(&r))))
 	}
 	for _, s := range []policy.Status{policy.Eligible, policy.Busy, policy.Skipped} {
-		messages, err := wire.VerdictsToProto([]policy.Verdict{{Status: s}}, func(string) (int, bool) { return 0, true })
+		messages, err := wire.VerdictsToProto(nil, []policy.Verdict{{Status: s}}, func(string) (uint32, bool) { return 0, true })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestWrongIndexesAreFound(t *testing.T) {
 			t.Errorf("a verdict on candidate %d of 2 was taken", i)
 		}
 	}
-	if _, err := wire.VerdictsToProto([]policy.Verdict{{Candidate: "x"}}, func(string) (int, bool) { return 0, false }); err == nil {
+	if _, err := wire.VerdictsToProto(nil, []policy.Verdict{{Candidate: "x"}}, func(string) (uint32, bool) { return 0, false }); err == nil {
 		t.Error("a verdict on an unknown candidate was sent")
 	}
 	ref := &policypb.CandidateRef{Used: []int64{1, 2, 3}} // of no scope

@@ -28,5 +28,9 @@ const LifelineEnv = "USHER_LIFELINE"
 // Catalogs of many thousand candidates exceed gRPC's default of 4 MiB.
 const MaxMessageBytes = 64 << 20
 
+// How much may be on its way: of one call or stream, and of a connection. To
+// say so keeps gRPC from measuring it all the time.
+const windowBytes, connectionWindowBytes = 1 << 20, 8 << 20
+
 // CapabilitySession says that a plugin serves sessions.
 const CapabilitySession = "session"

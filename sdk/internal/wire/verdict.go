@@ -2,6 +2,7 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -22,24 +23,24 @@ var (
 	}
 )
 
-// VerdictsToProto translates vs, whose candidates have the indexes that index
-// tells. A verdict on a candidate that index does not know is an error.
-func VerdictsToProto(vs []policy.Verdict, index func(id string) (int, bool)) ([]*policypb.Verdict, error) {
-	out := make([]*policypb.Verdict, len(vs))
-	for i, v := range vs {
+// VerdictsToProto appends the translations of vs to out, and uses what lies
+// behind its end again. The candidates have the indexes that index tells; a
+// verdict on one that index does not know is an error.
+func VerdictsToProto(out []*policypb.Verdict, vs []policy.Verdict, index func(id string) (uint32, bool)) ([]*policypb.Verdict, error) {
+	out = slices.Grow(out, len(vs))
+	for i := range vs {
+		v := &vs[i]
 		n, ok := index(v.Candidate)
 		if !ok {
 			return nil, fmt.Errorf("verdict on candidate %q, which was not offered", v.Candidate)
 		}
-		out[i] = &policypb.Verdict{
-			Index:    uint32(n),
-			Status:   statusToProto[v.Status],
-			Reason:   string(v.Reason),
-			Detail:   Text(v.Detail),
-			Observed: v.Observed,
-			Limit:    v.Limit,
-			Until:    timeToProto(v.Until),
+		out = out[:len(out)+1]
+		if out[len(out)-1] == nil {
+			out[len(out)-1] = &policypb.Verdict{}
 		}
+		to := out[len(out)-1]
+		to.Index, to.Status, to.Reason, to.Detail = n, statusToProto[v.Status], string(v.Reason), Text(v.Detail)
+		to.Observed, to.Limit, to.Until = v.Observed, v.Limit, timeToProto(v.Until)
 	}
 	return out, nil
 }
