@@ -63,10 +63,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		pl := &a.Plugins[i]
 		env, err := pl.environ(repl)
 		if err == nil {
-			a.plugins[pl.Name], err = a.acquireProcess(ctx, pluginhost.Spec{
-				Name: pl.Name, Path: pl.Path, Args: pl.Args, Env: env,
-				StartTimeout: time.Duration(pl.StartTimeout), HostVersion: Version(),
-			})
+			a.plugins[pl.Name], err = a.acquireRenewed(ctx, pl.spec(env))
 		}
 		if err != nil {
 			errs = append(errs, a.Source.locate(fmt.Sprintf("/plugins/%d", i), err))
@@ -101,6 +98,16 @@ func (a *App) acquireProcess(ctx context.Context, spec pluginhost.Spec) (*plugin
 	return a.acquire(spec, func() (*pluginhost.Plugin, error) {
 		return pluginhost.Start(ctx, spec, pluginLog(spec.Name))
 	})
+}
+
+// acquireRenewed is acquireProcess for an executable that may have been rebuilt
+// since the plugin was started. Then the new one takes over.
+func (a *App) acquireRenewed(ctx context.Context, spec pluginhost.Spec) (*pluginhost.Plugin, error) {
+	p, err := a.acquireProcess(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Renew(ctx, spec)
 }
 
 // acquire returns the plugin of a spec, which start starts if there is none.

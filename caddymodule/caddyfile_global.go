@@ -15,6 +15,12 @@ const appName = "usher"
 //		plugin <name> <path> [<args...>] {
 //			env           <variable> <value>
 //			start_timeout <duration>
+//			checksum      sha256:<hex>
+//			user          <name>
+//			group         <name>
+//			workdir       <directory>
+//			auto_mtls
+//			attach        <socket>
 //			grant         headers <fields...>
 //			grant         body
 //		}
@@ -73,6 +79,12 @@ func (p *parser) plugin(a *AppConfig) error {
 	err = p.block(options{
 		"env":           p.pair(at+"/env", "env <variable> <value>", &pl.Env),
 		"start_timeout": p.duration(at+"/start_timeout", "start_timeout <duration>", &pl.StartTimeout),
+		"checksum":      p.text(at+"/checksum", "checksum sha256:<hex>", &pl.Checksum),
+		"user":          p.text(at+"/user", "user <name>", &pl.User),
+		"group":         p.text(at+"/group", "group <name>", &pl.Group),
+		"workdir":       p.text(at+"/workdir", "workdir <directory>", &pl.Workdir),
+		"auto_mtls":     p.flag(at+"/auto_mtls", "auto_mtls", &pl.AutoMTLS),
+		"attach":        p.text(at+"/attach", "attach <socket>", &pl.Attach),
 		"grant":         func() error { return p.grant(at, &pl) },
 	})
 	a.Plugins = append(a.Plugins, pl)

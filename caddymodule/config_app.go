@@ -46,6 +46,31 @@ type Plugin struct {
 	// configuration is loaded.
 	Env map[string]string `json:"env,omitempty"`
 
+	// The checksum of the executable, as `sha256:` and 64 hexadecimal digits. No
+	// other file is run, and what is run is what was checked. It needs Linux.
+	// A new version comes with a new checksum, by a reload. Default: any file.
+	Checksum string `json:"checksum,omitempty"`
+
+	// The user and the group that the process runs as, by name or number. The
+	// user must be able to reach the directory for temporary files, where the
+	// socket is. It needs root. Default: those of Usher.
+	User  string `json:"user,omitempty"`
+	Group string `json:"group,omitempty"`
+
+	// The working directory of the process. Default: that of Usher.
+	Workdir string `json:"workdir,omitempty"`
+
+	// Encrypts and authenticates the connection with certificates that are made
+	// for each process. The socket is in a directory that nobody else can
+	// enter, so this only matters where that is not enough. The plugin must
+	// support AutoMTLS of go-plugin, as those of the SDK do. Default: false.
+	AutoMTLS bool `json:"auto_mtls,omitempty"`
+
+	// The socket of a plugin that was started by hand, in a debugger for
+	// example, with `USHER_ATTACH` set to the same path. Nothing is started
+	// then, and nothing that hangs is killed. Default: the executable is run.
+	Attach string `json:"attach,omitempty"`
+
 	// How long the process may take until it serves. Raise it for plugins in
 	// languages that start slowly. Default: 10s.
 	StartTimeout caddy.Duration `json:"start_timeout,omitempty"`

@@ -88,6 +88,12 @@ func (p *Plugin) check(r reporter) {
 	case filepath.Base(p.Path) == p.Path:
 		r.in("path", "path").errorf("PATH is not searched; write /path/to/%s or ./%[1]s", p.Path)
 	}
+	if p.Checksum != "" && !checksum.MatchString(p.Checksum) {
+		r.in("checksum", "checksum").errorf("write sha256: and 64 hexadecimal digits, as of: sha256sum %s", p.Path)
+	}
+	if p.Attach != "" && (p.Checksum != "" || p.User != "" || p.Group != "" || p.Workdir != "" || p.AutoMTLS) {
+		r.in("attach", "attach").errorf("what was started by hand has no checksum, user, group, workdir or auto_mtls; remove them")
+	}
 	for _, name := range slices.Sorted(maps.Keys(p.Env)) {
 		value := p.Env[name]
 		if name == "" || strings.ContainsAny(name, "=\x00") || strings.Contains(value, "\x00") {
@@ -99,6 +105,9 @@ func (p *Plugin) check(r reporter) {
 		checkGrant(r.in("grant_headers", fmt.Sprintf("grant headers %q", h)), h)
 	}
 }
+
+// checksum matches the checksum of an executable.
+var checksum = regexp.MustCompile("^sha256:[0-9A-Fa-f]{64}$")
 
 // headerName matches the name of a header field (RFC 9110, token).
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")

@@ -125,11 +125,15 @@ func TestCheckReportsFaultsOfPlugins(t *testing.T) {
 	t.Parallel()
 	a := caddymodule.AppConfig{Plugins: []caddymodule.Plugin{
 		{Name: "fair", Env: map[string]string{"A": "\x00", "": "x"}, StartTimeout: -1},
+		{Name: "pinned", Path: "./pinned", Checksum: "e3b0c442"},
+		{Name: "attached", Path: "./attached", Attach: "/tmp/s", User: "nobody"},
 	}}
 	want := `plugin fair: path: is missing
 plugin fair: env: "" is no name of a variable, or its value holds a zero byte
 plugin fair: env: "A" is no name of a variable, or its value holds a zero byte
-plugin fair: start_timeout: must be longer than 0`
+plugin fair: start_timeout: must be longer than 0
+plugin pinned: checksum: write sha256: and 64 hexadecimal digits, as of: sha256sum ./pinned
+plugin attached: attach: what was started by hand has no checksum, user, group, workdir or auto_mtls; remove them`
 	if got := a.Check(); got == nil || got.Error() != want {
 		t.Errorf("got:\n%v\nwant:\n%s", got, want)
 	}

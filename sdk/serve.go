@@ -48,6 +48,13 @@ func ServeAll(name string, definitions ...Definition) {
 		log.Error("traces are not exported", "error", err) // and everything else works
 	}
 	s := newServer(ctx, name, version, definitions)
+	if socket := os.Getenv(attachEnv); socket != "" {
+		if err := serveByHand(s, socket); err != nil {
+			log.Error("serve by hand", "error", err)
+		}
+		s.end(stop, flush)
+		return
+	}
 	end := sync.OnceFunc(func() { s.end(stop, flush) })
 	watchLifeline(func() {
 		time.AfterFunc(exitTimeout, func() { os.Exit(1) }) // whatever a policy does

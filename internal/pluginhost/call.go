@@ -110,7 +110,6 @@ func (p *Plugin) serve(next *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.process = next
-	p.restarts++
 	close(p.ready)
 }
 

@@ -22,13 +22,18 @@ func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, e
 	})
 }
 
+func init() { linesPerSecond = 1 << 30 } // for tests that count lines
+
+const linesOfLogOutput = 1000
+
 // LogOutput logs what a plugin writes, given in pieces.
 func LogOutput(log *zap.Logger, pieces ...[]byte) {
-	l := &lines{log: log}
+	l := &lines{log: log, limit: &logLimit{log: log, now: time.Now, perSecond: linesOfLogOutput}}
 	for _, p := range pieces {
 		_, _ = l.Write(p)
 	}
 	l.flush()
+	l.limit.flush()
 }
 
 // Call makes a call of which f notes the answer.

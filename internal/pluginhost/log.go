@@ -24,7 +24,8 @@ var newline = []byte("\n")
 
 // lines is a writer that logs each line. It is safe for concurrent use.
 type lines struct {
-	log *zap.Logger
+	log   *zap.Logger
+	limit *logLimit // of the process
 
 	mu    sync.Mutex
 	line  []byte // the beginning of the line that is not complete
@@ -67,7 +68,7 @@ func (l *lines) flushLocked() {
 			level = zapcore.ErrorLevel
 		}
 	}
-	if entry := l.log.Check(level, cut(message)); entry != nil {
+	if entry := l.log.Check(level, cut(message)); entry != nil && (l.dying || l.limit.allow()) {
 		entry.Write(fields...)
 	}
 }

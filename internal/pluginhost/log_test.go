@@ -155,3 +155,18 @@ func FuzzLogOutput(f *testing.F) {
 		}
 	})
 }
+
+func TestAPluginThatLogsTooMuchIsCutShort(t *testing.T) {
+	t.Parallel()
+	log := newLogs(t)
+	many := []byte(strings.Repeat("again\n", 3000))
+	pluginhost.LogOutput(log.logger, many)
+	told := log.has(t, 1, zap.WarnLevel, "plugin logs too much", nil)
+	dropped := 0
+	for _, e := range told {
+		dropped += int(e.ContextMap()["lines_dropped"].(int64))
+	}
+	if written := len(log.find("again", nil)); written < 1000 || written == 3000 || written+dropped != 3000 {
+		t.Errorf("%d lines were written and %d dropped, of 3000", written, dropped)
+	}
+}

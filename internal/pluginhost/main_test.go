@@ -1,6 +1,7 @@
 package pluginhost_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -40,7 +41,7 @@ func prepare(dir string) error {
 		return fmt.Errorf("build the test plugin: %w\n%s", err, out)
 	}
 	tmp := filepath.Join(dir, "tmp")
-	if err := os.Mkdir(tmp, 0o700); err != nil {
+	if err := errors.Join(os.Mkdir(tmp, 0o711), os.Chmod(dir, 0o711)); err != nil { // plugins of other users pass
 		return err
 	}
 	return os.Setenv("TMPDIR", tmp)

@@ -23,8 +23,15 @@ import (
 // hostEnv makes the test executable a host of the plugin that it names.
 const hostEnv = "PLUGINHOST_TEST_HOST"
 
-// hostMain starts a plugin and prints its process ID.
+// hostMain starts a plugin and prints its process ID, or stands in for one.
 func hostMain() {
+	if os.Getenv(hostEnv) == "attach" {
+		if err := pluginhost.Attach(os.Stdout, os.Stdin, os.Args[1]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	spec := testSpec()
 	spec.Path = os.Getenv(hostEnv)
 	p, err := pluginhost.Start(context.Background(), spec, zap.NewNop())

@@ -38,6 +38,8 @@ type Plugin struct {
 	named     int                  // instances that were given a name
 	catalogs  map[string]*catalogUse
 	restarts  int
+
+	renewals chan renewal // to who supervises
 }
 
 // instance is a configured policy and the number of its users.
@@ -75,7 +77,8 @@ func start(ctx context.Context, spec Spec, log *zap.Logger, timing timing) (*Plu
 func newPlugin(spec Spec, log *zap.Logger, timing timing, first *process) *Plugin {
 	p := &Plugin{
 		spec: spec, timing: timing, log: log, ledger: newLedger(), journal: newJournal(), configuring: make(chan struct{}, 1),
-		process: first, instances: make(map[string]*instance), catalogs: make(map[string]*catalogUse),
+		renewals: make(chan renewal),
+		process:  first, instances: make(map[string]*instance), catalogs: make(map[string]*catalogUse),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p
@@ -128,6 +131,12 @@ func (p *Plugin) Restarts() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.restarts
+}
+
+func (p *Plugin) countRestart() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.restarts++
 }
 
 // Held returns how many requests run under leases of the plugin and how many

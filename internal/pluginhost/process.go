@@ -21,10 +21,13 @@ import (
 // A process is one life of a plugin.
 type process struct {
 	*host.Client
+	spec    Spec
 	info    host.Info
 	plugin  *plugin.Client
 	runner  *cmdRunner
 	printed [2]*lines // to its standard streams, as go-plugin passes it on
+
+	fingerprint fingerprint // of its executable
 
 	// calls are those that have not been answered, and whose answer has not
 	// been noted. See [Plugin.call].
@@ -54,12 +57,13 @@ func startProcess(ctx context.Context, spec Spec, log *zap.Logger) (*process, er
 
 // newProcess returns a process that is not started.
 func newProcess(spec Spec, log *zap.Logger) *process {
-	text := func() *lines { return &lines{log: log} }
+	limit := &logLimit{log: log, now: time.Now, perSecond: linesPerSecond}
+	text := func() *lines { return &lines{log: log, limit: limit} }
 	r := &cmdRunner{
 		cmd: exec.Command(spec.Path, spec.Args...), exited: make(chan struct{}),
 		stdout: &stdout{rest: text()}, stderr: &stderr{all: text()},
 	}
-	p := &process{runner: r, printed: [2]*lines{text(), text()}}
+	p := &process{spec: spec, runner: r, printed: [2]*lines{text(), text()}, fingerprint: fingerprintOf(spec.Path)}
 	p.plugin = plugin.NewClient(&plugin.ClientConfig{
 		HandshakeConfig:  host.Handshake,
 		VersionedPlugins: host.PluginSets(),
@@ -71,9 +75,10 @@ func newProcess(spec Spec, log *zap.Logger) *process {
 			if len(socketDir) > maxSocketDir {
 				return nil, fmt.Errorf("the directory for sockets has more than %d bytes: set TMPDIR to a shorter one than %s", maxSocketDir, os.TempDir())
 			}
-			return r, nil
+			return r, r.prepare(spec)
 		},
 		SkipHostEnv:      true,
+		AutoMTLS:         spec.AutoMTLS,
 		StartTimeout:     2 * spec.StartTimeout, // the context of startProcess ends before
 		Logger:           hclog.NewNullLogger(), // what it knows is logged by us
 		SyncStdout:       p.printed[0],
@@ -146,6 +151,7 @@ func (p *process) end(patience time.Duration) bool {
 		for _, l := range p.printed {
 			l.flush()
 		}
+		p.runner.stderr.all.limit.flush()
 	}()
 	select {
 	case <-ended:

@@ -24,6 +24,8 @@ const pipeGrace = time.Second
 type cmdRunner struct {
 	cmd       *exec.Cmd
 	socketDir string // of go-plugin
+	as        *identity
+	pinned    *os.File // what to run instead of the path, or nil
 	lifeline  *os.File
 	stdout    *stdout
 	stderr    *stderr
@@ -48,7 +50,10 @@ func (r *cmdRunner) Start(context.Context) error {
 	defer closeAll(theirs[:])
 	r.lifeline, r.stdout.file, r.stderr.file = ours[0], ours[1], ours[2]
 	r.cmd.Stdin, r.cmd.Stdout, r.cmd.Stderr = theirs[0], theirs[1], theirs[2]
-	isolate(r.cmd)
+	isolate(r.cmd, r.as)
+	if r.pinned != nil {
+		defer func() { _ = r.pinned.Close() }() // the process has it
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.killed {
@@ -104,13 +109,14 @@ func (r *cmdRunner) kill() error {
 	if !r.live {
 		return nil
 	}
-	_ = r.lifeline.Close() // ends even one that may not be killed
-	return killGroup(r.cmd.Process)
+	err := killGroup(r.cmd.Process)
+	_ = r.lifeline.Close() // ends even one that may not be killed; only then, for it would begin to close its policies
+	return err
 }
 
 // free gives back what the process had. Nobody may read its output any more.
 func (r *cmdRunner) free() {
-	closeAll([]*os.File{r.lifeline, r.stdout.file, r.stderr.file})
+	closeAll([]*os.File{r.lifeline, r.stdout.file, r.stderr.file, r.pinned})
 	if r.socketDir != "" {
 		_ = os.RemoveAll(r.socketDir) // go-plugin forgets it if nothing started
 	}

@@ -19,6 +19,28 @@ type Spec struct {
 	// Env is the whole environment of the process, as "NAME=value".
 	Env []string
 
+	// Dir is the working directory of the process, or empty for the host's.
+	Dir string
+
+	// User and Group are whom the process runs as, by name or number, or empty
+	// for the host's own. The group of a user is the default of Group. Only
+	// root may give away its rights.
+	User, Group string
+
+	// Checksum, if it is not empty, is the SHA-256 of the executable, in
+	// hexadecimal. A file with another one is not run. What is run is what was
+	// hashed, whatever happens to the file meanwhile. It needs Linux.
+	Checksum string
+
+	// AutoMTLS encrypts and authenticates the connection with certificates
+	// that are made for this process. The plugin must be able to do that; those
+	// of the SDK are.
+	AutoMTLS bool
+
+	// Patient lets a process be that does not answer, because somebody debugs
+	// it.
+	Patient bool
+
 	// StartTimeout is how long it may take until it serves.
 	StartTimeout time.Duration
 
@@ -27,8 +49,10 @@ type Spec struct {
 }
 
 // Key is equal for equal specs: they can share a process. It reveals nothing
-// of Env.
+// of Env. The checksum is no part of it, for a new one is that of a new version
+// of the same plugin; see [Plugin.Renew].
 func (s Spec) Key() string {
+	s.Checksum = ""
 	text, _ := json.Marshal(s) // strings and a number always marshal
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])

@@ -18,7 +18,18 @@ func (p *Plugin) supervise(ctx context.Context, current *process) {
 	backoff := p.timing.backoffMin
 	for {
 		born := time.Now()
-		hangs := p.watch(ctx, current)
+		hangs, next := p.watch(ctx, current)
+		if next != nil {
+			if renewed := p.takeOver(ctx, *next, current); renewed != nil {
+				current = renewed
+				continue
+			}
+			if current = p.restart(ctx, &backoff); current == nil {
+				return
+			}
+			p.serve(current)
+			continue
+		}
 		died := time.Now()
 		p.lose(current)
 		pid, how := current.pid(), p.bury(current, ctx.Err() != nil && !hangs)
@@ -37,24 +48,31 @@ func (p *Plugin) supervise(ctx context.Context, current *process) {
 			return
 		}
 		p.log.Warn("plugin restarted", zap.Int("pid", current.pid()), zap.Duration("outage", time.Since(died)))
+		p.countRestart()
 		p.serve(current)
 	}
 }
 
-// watch returns when the process has ended, hangs, or ctx has ended.
-func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool) {
+// watch returns when the process has ended, hangs, or is to be renewed, or ctx
+// has ended.
+func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool, next *renewal) {
 	ticker := time.NewTicker(p.timing.probeEvery)
 	defer ticker.Stop()
 	missed := 0
 	for {
 		select {
 		case <-ctx.Done():
-			return missed > 0
+			return missed > 0, nil
+		case r := <-p.renewals:
+			return false, &r
 		case <-current.runner.exited:
-			return false
+			return false, nil
 		case <-current.Ended(): // and with it the process, in a moment or by us
-			return false
+			return false, nil
 		case <-ticker.C:
+		}
+		if p.spec.Patient {
+			continue
 		}
 		err := p.probe(ctx, current)
 		switch {
@@ -62,10 +80,10 @@ func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool) {
 		case err == nil:
 			missed = 0
 		case current.runner.hasExited(0):
-			return false
+			return false, nil
 		default:
 			if missed++; missed == maxMissed {
-				return true
+				return true, nil
 			}
 		}
 	}
@@ -84,6 +102,9 @@ func (p *Plugin) bury(dead *process, gently bool) (how string) {
 	var patience time.Duration
 	if gently {
 		patience = p.timing.killAfter
+	} else {
+		_ = dead.runner.kill() // before it is told to end: it would reject who waits
+		dead.runner.hasExited(endNotice)
 	}
 	if !dead.end(patience) {
 		p.log.Error("plugin cannot be killed", zap.Int("pid", dead.pid()))
@@ -101,9 +122,18 @@ func (p *Plugin) restart(ctx context.Context, backoff *time.Duration) *process {
 		select {
 		case <-ctx.Done():
 			return nil
+		case r := <-p.renewals: // what the operator has built since
+			p.adopt(r.next)
+			err := p.setUp(ctx, r.next)
+			r.done <- err
+			if err == nil {
+				return r.next
+			}
+			r.next.end(0)
+			continue
 		case <-time.After(pause):
 		}
-		next, err := startProcess(ctx, p.spec, p.log)
+		next, err := startProcess(ctx, p.presentSpec(), p.log)
 		if err == nil {
 			if err = p.setUp(ctx, next); err == nil {
 				return next
