@@ -45,6 +45,21 @@ the policy; all know "status", which changes nothing and is the default.`,
 	})
 }
 
+// OperateCommand returns a subcommand that sends a command without input to a
+// policy of a running instance, and prints what it answers.
+func OperateCommand(policyName, command, short string) *cobra.Command {
+	cmd := &cobra.Command{Use: command, Short: short, Args: cobra.NoArgs}
+	address := cmd.Flags().String("address", "", "Address of the admin API, if it is not the default")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		answer, err := operate(*address, policyName, command, "")
+		if err != nil {
+			return err
+		}
+		return printOperated(cmd.OutOrStdout(), answer)
+	}
+	return cmd
+}
+
 // operate sends a command to a policy and returns the answer of the admin API.
 func operate(address, policyName, command, input string) ([]byte, error) {
 	adminAddr, err := caddycmd.DetermineAdminAPIAddress(address, nil, "", "")

@@ -305,3 +305,38 @@ func mustMarshal(t *testing.T, v any) string {
 	}
 	return string(b)
 }
+
+// probed finds something wrong when it is probed.
+type probed struct {
+	Port int `json:"port"`
+}
+
+func (p probed) Validate() error {
+	if p.Port < 0 {
+		return sdk.OptionError("port", "is negative")
+	}
+	return nil
+}
+
+func (p probed) Probe() error { return sdk.OptionError("port", "nobody listens at %d", p.Port) }
+
+// What a configuration names is looked at when it is validated, if nothing else is wrong, and not
+// when an instance is built, perhaps again.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	definition := sdk.Define("probed", probed{}, func(context.Context, probed) (sdk.Policies, error) {
+		return sdk.Policies{Observer: observer{}}, nil
+	})
+	for raw, want := range map[string]string{`{"port": 7}`: "nobody listens at 7", `{"port": -1}`: "is negative"} {
+		if ds := definition.Validate(json.RawMessage(raw)); len(ds) != 1 || ds[0].Option != "port" || ds[0].Message != want {
+			t.Errorf("Validate(%s) = %v, want port: %s", raw, ds, want)
+		}
+	}
+	if _, err := definition.Build(t.Context(), json.RawMessage(`{"port": 7}`)); err != nil {
+		t.Errorf("Build = %v", err)
+	}
+}
+
+type observer struct{}
+
+func (observer) Observe(context.Context, policy.AttemptResult) {}

@@ -60,12 +60,22 @@ func (d Definition) Build(ctx context.Context, config json.RawMessage) (Policies
 // afterwards; it must have no side effect, and should name what is wrong with
 // [OptionError]. Then build makes an instance. The context of build ends when
 // the process is about to end.
+//
+// If C has a method Probe() error, a configuration that is only to be validated, and
+// that Validate finds nothing wrong with, is probed, too. Probe may look at what
+// the configuration names, such as a database, for 2 seconds at most. It changes nothing,
+// and reports only what is wrong for sure: what cannot be reached from here
+// may be right. It is not called before build, so that a process that is started again
+// does not depend on it.
 func Define[C any](name string, defaults C, build func(ctx context.Context, config C) (Policies, error)) Definition {
 	return Definition{
 		name:    name,
 		options: describe(defaults),
 		validate: func(raw json.RawMessage) []Diagnostic {
-			_, diagnostics := decode(defaults, raw)
+			config, diagnostics := decode(defaults, raw)
+			if p, ok := any(&config).(interface{ Probe() error }); ok && len(diagnostics) == 0 {
+				diagnostics = diagnose(callProbe(p))
+			}
 			return diagnostics
 		},
 		build: func(ctx context.Context, raw json.RawMessage) (Policies, []Diagnostic) {
@@ -81,4 +91,9 @@ func Define[C any](name string, defaults C, build func(ctx context.Context, conf
 			return p, diagnose(err)
 		},
 	}
+}
+
+func callProbe(p interface{ Probe() error }) (err error) {
+	defer recoverTo(&err)
+	return p.Probe()
 }

@@ -38,7 +38,7 @@ func randomTrial(seed uint64, callers int, during time.Duration) trial {
 		Scopes: 1 + dice.IntN(3), Candidates: 1 + dice.IntN(5),
 		Hold: time.Duration(1+dice.IntN(30)) * time.Millisecond, During: during,
 		Cancels: dice.IntN(2) * 10, Failovers: dice.IntN(2) * 20, Urgent: dice.IntN(2) * 20,
-		Callers: max(1, (callers/10+dice.IntN(callers))/t.replicas),
+		Callers: max(1, (1+dice.IntN(callers)>>dice.IntN(6))/t.replicas),
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package fifo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -110,6 +111,19 @@ func (c Config) validateDatabase() error {
 		errs = append(errs, sdk.OptionError("schema", "%v", err))
 	}
 	return errors.Join(errs...)
+}
+
+// Probe returns what is wrong for sure with the database that c names, such as a
+// wrong password. A database that cannot be reached may be right.
+func (c Config) Probe() error {
+	if c.Store != storePostgres {
+		return nil
+	}
+	p, ok := errors.AsType[*postgres.Problem](postgres.Probe(context.Background(), c.DSN, c.Schema))
+	if !ok || !p.Certain {
+		return nil
+	}
+	return sdk.OptionError(p.Option, "%s", p.Text)
 }
 
 func (c Config) rules() Rules {

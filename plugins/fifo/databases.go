@@ -43,7 +43,7 @@ func (d *databases) open(db database, mode outage.Mode) (*shared, func(context.C
 		d.used[db] = u
 	}
 	u.users++
-	s := &shared{Store: u.store, postgres: u.store, mode: mode}
+	s := &shared{Store: u.store, postgres: u.store, mode: mode, schema: db.schema}
 	if mode != outage.Closed {
 		if u.ladder == nil {
 			u.ladder = outage.New(u.store)
@@ -73,4 +73,5 @@ type shared struct {
 	postgres *postgres.Store
 	ladder   *outage.Ladder // nil in mode closed
 	mode     outage.Mode
+	schema   string
 }

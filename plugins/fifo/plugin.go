@@ -11,7 +11,7 @@ import (
 // A Plugin holds the leases and queues of all instances of the policy, so that
 // they survive a reload of the configuration.
 type Plugin struct {
-	memory    Store
+	memory    *memory.Store
 	databases databases
 }
 
@@ -25,7 +25,7 @@ func (p *Plugin) Definition() sdk.Definition {
 
 func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
 	policies := sdk.Policies{}
-	store := p.memory
+	store := Store(p.memory)
 	if config.Store == storePostgres {
 		s, leave, err := p.databases.open(database{config.DSN, config.Schema}, config.OnStoreError)
 		if err != nil {

@@ -3,6 +3,7 @@ package outage
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -145,14 +146,14 @@ func (l *Ladder) follow() {
 	switch {
 	case l.closed:
 	case health.Away && l.state != Alone:
-		l.leave(health.Err)
+		l.leave(health.Problem)
 	case !health.Away && l.state == Alone:
 		l.comeBack()
 	}
 }
 
 // leave goes on alone.
-func (l *Ladder) leave(why error) {
+func (l *Ladder) leave(why *postgres.Problem) {
 	if l.returns != nil {
 		l.returns.Stop()
 		l.returns = nil
@@ -163,7 +164,7 @@ func (l *Ladder) leave(why error) {
 	}
 	l.enter(Alone)
 	slog.Default().Error("the store of leases is out of reach: going on alone where on_store_error says so",
-		"error", why, "replicas", l.share.replicas, "running", len(l.held),
+		"error", fmt.Sprint(why), "replicas", l.share.replicas, "running", len(l.held),
 		"overdraft", "up to (replicas-1)/replicas of a limit, until what ran before has ended")
 }
 

@@ -35,12 +35,11 @@ const connections = 3
 
 // openDatabase connects when it is needed, not now.
 func openDatabase(dsn, schema string) (*database, error) {
-	config, err := pgxpool.ParseConfig(dsn)
+	config, err := parse(dsn)
 	if err != nil {
 		return nil, err
 	}
 	config.MaxConns = connections
-	config.ConnConfig.ConnectTimeout = stepTimeout
 	// Named statements do not survive a pooler that changes sessions.
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	pool, err := pgxpool.NewWithConfig(context.Background(), config)

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
 	"github.com/usherproxy/usher/policy"
 )
@@ -58,12 +56,6 @@ func CheckSchema(name string) error {
 		return fmt.Errorf("%q is not a name of small letters, digits and underscores", name)
 	}
 	return nil
-}
-
-// CheckDSN returns what is wrong with a DSN. It connects to nothing.
-func CheckDSN(dsn string) error {
-	_, err := pgxpool.ParseConfig(dsn)
-	return err
 }
 
 // Open returns the store that the given schema of a database holds. It does not

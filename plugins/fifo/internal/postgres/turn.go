@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -20,6 +21,7 @@ type loop struct {
 
 	failing time.Time // since when every try has failed, or zero
 	tries   int       // since then
+	told    []string  // why, since then
 }
 
 // run takes a turn whenever there is something to say or to read.
@@ -195,7 +197,7 @@ func (l *loop) note(began time.Time, err error) {
 		if l.away {
 			logger().Info("the store of leases is back")
 		}
-		l.away, l.failing, l.tries = false, time.Time{}, 0
+		l.away, l.failing, l.tries, l.told = false, time.Time{}, 0, nil
 		return
 	}
 	l.tries++
@@ -205,15 +207,26 @@ func (l *loop) note(began time.Time, err error) {
 	if time.Since(l.failing) < awayAfter && !otherRules(err) {
 		return
 	}
-	if !l.away {
-		logger().Error("the store of leases is out of reach", "error", err)
-	}
+	l.tell(err)
 	l.away = true
 	for _, c := range l.calls {
 		if c.state == asked {
 			l.drop(c, unavailable())
 		}
 	}
+}
+
+// tellMost is how many reasons of one outage are told.
+const tellMost = 10
+
+// tell tells why the store is out of reach, each reason once in an outage.
+func (l *loop) tell(err error) {
+	why := l.db.explain(err).Error()
+	if slices.Contains(l.told, why) || len(l.told) == tellMost {
+		return
+	}
+	l.told = append(l.told, why)
+	logger().Error("the store of leases is out of reach", "error", why)
 }
 
 // review returns credits that are not used.
