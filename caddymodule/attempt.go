@@ -73,6 +73,9 @@ func (a *attempt) send(out *http.Request) (*http.Response, error) {
 		path, escaped = a.r.op.AzurePath(path, escaped, a.candidate.Model)
 	}
 	req.URL.RawQuery = a.r.op.SpliceQuery(out.URL.RawQuery, p.APIVersion)
+	if a.r.op.Kind == format.Session {
+		req.URL.RawQuery = format.SpliceSession(req.URL.RawQuery, a.candidate.Model)
+	}
 	req.URL.Path, req.URL.RawPath = joinPath(p.url.Path, path), joinPath(p.url.EscapedPath(), escaped)
 	req.Host, req.RequestURI = p.url.Host, ""
 	req.Body, req.ContentLength = a.r.body.Open(edits)
@@ -104,6 +107,9 @@ func (a *attempt) judge(resp *http.Response, err error) policy.Disposition {
 	}
 	if a.r.ctx.Err() != nil { // what came was cut, perhaps
 		return a.blame(a.r.ctx.Err())
+	}
+	if a.r.op.Kind == format.Session && resp.StatusCode < http.StatusBadRequest {
+		return a.judgeSession(resp)
 	}
 	result := a.r.op.Classify(time.Now(), resp.StatusCode, resp.Header, a.errorBody)
 	a.until, a.about, a.windows = result.Until, result.About, result.Windows
@@ -221,6 +227,9 @@ func (a *attempt) finish(d policy.Disposition) {
 	var usage *policy.Usage
 	if a.meter != nil {
 		usage = a.meter.Usage()
+	}
+	if a.r.session != nil {
+		usage = a.r.session.usage()
 	}
 	res := policy.AttemptResult{
 		RequestID: a.r.req.ID, Attempt: a.lease, Candidate: a.candidate, Format: a.r.op.Format, Operation: a.r.op.Name,

@@ -79,6 +79,11 @@ import (
 //		timeout   <duration>
 //		attempts  <number>
 //		heartbeat <duration>
+//		session   {
+//			idle  <duration>
+//			age   <duration>
+//			model <public name>
+//		}
 //	}
 //
 // The options provider, model, files, caller, group, limit, select, admit, key,
@@ -105,6 +110,7 @@ func (c *Config) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 		"admit":     p.policy("/admit", &c.Admit),
 		"max_body":  p.size("/max_body", "max_body <size>", &c.MaxBody),
 		"timeout":   p.duration("/timeout", "timeout <duration>", &c.Timeout),
+		"session":   func() error { return p.session(c) },
 		"heartbeat": p.duration("/heartbeat", "heartbeat <duration>", &c.Heartbeat),
 		"attempts":  p.positive("/attempts", "attempts <number>", &c.Attempts),
 	})
@@ -147,6 +153,19 @@ func (p *parser) model(c *Config) error {
 	})
 	c.Models = append(c.Models, m)
 	return err
+}
+
+// session parses the limits of WebSockets.
+func (p *parser) session(c *Config) error {
+	const at = "/session"
+	if _, err := p.begin(at, "session { ... }", 0, 0); err != nil {
+		return err
+	}
+	return p.block(options{
+		"idle":  p.duration(at+"/idle", "idle <duration>", &c.Session.Idle),
+		"age":   p.duration(at+"/age", "age <duration>", &c.Session.Age),
+		"model": p.text(at+"/model", "model <public name>", &c.Session.Model),
+	})
 }
 
 // serve parses who serves a model and appends it to m's.

@@ -79,6 +79,10 @@ type Config struct {
 	// every client looks for. Default: none are sent.
 	Heartbeat caddy.Duration `json:"heartbeat,omitempty"`
 
+	// The limits of WebSockets: OpenAI's Realtime API and its Responses API over
+	// WebSocket. A session holds one lease from its beginning to its end.
+	Session Session `json:"session,omitzero"`
+
 	// How often a request may be sent to a provider at most, counting the
 	// first time: 1 means no failover. At most 100. Default: 3.
 	Attempts int `json:"attempts,omitempty"`
@@ -103,6 +107,28 @@ type Limit struct {
 	Window caddy.Duration `json:"window,omitempty"`
 }
 
+// Session are the limits of WebSockets.
+type Session struct {
+	// How long nobody may send anything before the session is ended. Raise it
+	// for people who think longer. Default: 15m.
+	Idle caddy.Duration `json:"idle,omitempty"`
+
+	// How long a session may take, from the arrival of its request, waiting
+	// included. The `timeout` of the site does not hold for it. Default: 1h.
+	Age caddy.Duration `json:"age,omitempty"`
+
+	// The model, one of `models`, of a session whose query names none, as with
+	// the Responses API. What is said in a session is not looked at but for its
+	// usage, so requests in it may name models of the provider as they like.
+	// Default: none, and such a session is refused.
+	Model string `json:"model,omitempty"`
+}
+
+const (
+	defaultSessionIdle = caddy.Duration(15 * time.Minute)
+	defaultSessionAge  = caddy.Duration(time.Hour)
+)
+
 const (
 	defaultMaxBody  = 100 << 20
 	defaultTimeout  = caddy.Duration(10 * time.Minute)
@@ -117,6 +143,12 @@ func (c *Config) setDefaults() {
 	}
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
+	}
+	if c.Session.Idle == 0 {
+		c.Session.Idle = defaultSessionIdle
+	}
+	if c.Session.Age == 0 {
+		c.Session.Age = defaultSessionAge
 	}
 	if c.Attempts == 0 {
 		c.Attempts = defaultAttempts

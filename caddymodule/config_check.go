@@ -29,6 +29,11 @@ func (c *Config) check(plugins []string) error {
 	}
 	checkDuration(r.in("timeout", "timeout"), c.Timeout)
 	checkDuration(r.in("heartbeat", "heartbeat"), c.Heartbeat)
+	checkDuration(r.in("session/idle", "session idle"), c.Session.Idle)
+	checkDuration(r.in("session/age", "session age"), c.Session.Age)
+	if m := c.Session.Model; m != "" && !slices.Contains(c.modelNames(), m) {
+		r.in("session/model", fmt.Sprintf("session model %q", m)).errorf("no such model; %s", hint(m, c.modelNames()))
+	}
 	if c.Attempts < 0 || c.Attempts > maxAttempts {
 		r.in("attempts", "attempts").errorf("must be between 1 and %d, not %d", maxAttempts, c.Attempts)
 	}

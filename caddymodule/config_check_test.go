@@ -115,7 +115,7 @@ func TestCheckAcceptsDefaults(t *testing.T) {
 		`"models":[{"name":"m","serve":[{"provider":"p"}]}],` +
 		`"select":[{"policy":"keys","timeout":2000000000,"on_error":"closed"}],` +
 		`"admit":[{"policy":"fifo","timeout":2000000000,"on_error":"closed"}],` +
-		`"max_body":104857600,"timeout":600000000000,"attempts":3}`
+		`"max_body":104857600,"timeout":600000000000,"session":{"idle":900000000000,"age":3600000000000},"attempts":3}`
 	if string(got) != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

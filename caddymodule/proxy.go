@@ -52,6 +52,11 @@ func rewrite(pr *httputil.ProxyRequest) {
 	header := pr.Out.Header
 	format.StripCredentials(header, pr.Out.URL)
 	deleteFields(header, unsentHeaders)
+	if runOf(pr.In.Context()).op.Kind == format.Session {
+		header.Set("Connection", "Upgrade")
+		header.Set("Upgrade", "websocket")
+		header.Del("Sec-Websocket-Extensions") // what is said is read on its way
+	}
 	header.Set("Accept-Encoding", "identity")
 	if _, ok := header["User-Agent"]; !ok {
 		header.Set("User-Agent", "") // else net/http would add its own

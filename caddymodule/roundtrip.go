@@ -129,6 +129,9 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 // deliver returns an answer that goes to the caller. The attempt ends with its
 // body.
 func (a *attempt) deliver(out *http.Request, resp *http.Response) *http.Response {
+	if resp.StatusCode == http.StatusSwitchingProtocols {
+		return a.deliverSession(out, resp)
+	}
 	a.noteOrigin()
 	resp = answering(out, resp)
 	if a.asked && format.IsStream(resp.Header) {

@@ -63,7 +63,8 @@ type run struct {
 	back    time.Time // when the first of the providers that refused may be asked again
 	record  *decision
 	refusal *format.Refusal
-	pulse   *pulse // of the answer, or nil
+	pulse   *pulse   // of the answer, or nil
+	session *session // that the answer has begun, or nil
 }
 
 // An outcome is how leases end. Its zero value is that of leases under which
@@ -86,7 +87,11 @@ const HeaderPriority = "X-Usher-Priority"
 func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Operation, who identity, repl *caddy.Replacer) {
 	ctx, revoke := context.WithCancelCause(in.Context())
 	defer revoke(nil)
-	ctx, cancel := context.WithTimeout(ctx, time.Duration(h.Timeout))
+	most := h.Timeout
+	if op.Kind == format.Session {
+		most = h.Session.Age
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(most))
 	defer cancel()
 	id := uuid.Must(uuid.NewV7()).String()
 	w.Header().Set("X-Usher-Request-Id", id)
@@ -110,6 +115,11 @@ func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Oper
 		r.refuse(w, *refusal)
 		return
 	}
+	if op.Kind == format.Session {
+		sw := &sessionWriter{ResponseWriter: w}
+		defer r.endSession(sw)
+		w = sw
+	}
 	h.proxy.ServeHTTP(w, in.WithContext(context.WithValue(r.ctx, runKey{}, r)))
 }
 
@@ -124,7 +134,11 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 		return refusal
 	}
 	err := r.body.View(func(text []byte) (err error) {
-		r.facts, err = r.op.Scan(in.URL.Path, in.Header.Get("Content-Type"), text)
+		if r.op.Kind == format.Session {
+			r.facts, err = r.op.ScanSession(in.URL.Query(), r.h.Session.Model)
+		} else {
+			r.facts, err = r.op.Scan(in.URL.Path, in.Header.Get("Content-Type"), text)
+		}
 		return err
 	})
 	if bad, ok := errors.AsType[*format.BadRequest](err); ok {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp/reverseproxy"
+
+	"github.com/usherproxy/usher/internal/format"
 )
 
 // The parts of an attempt that may take too long, as errors, records and spans
@@ -60,7 +62,7 @@ func (a *attempt) watched(ctx context.Context) context.Context {
 	t := a.r.h.providers[a.candidate.Provider].Timeouts
 	ctx, a.watch.cancel = context.WithCancelCause(ctx)
 	a.watch.idle = time.Duration(t.Idle)
-	if a.r.facts.Stream {
+	if a.r.facts.Stream || a.r.op.Kind == format.Session {
 		a.watch.arm(partFirstEvent, time.Duration(t.FirstEvent))
 	}
 	return ctx

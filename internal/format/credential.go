@@ -20,7 +20,8 @@ const credentialParam = "key"
 
 // Credential returns the key with which a caller shows who it is, or the empty
 // string: a bearer token, one of the headers x-api-key, api-key and
-// x-goog-api-key, or ?key=, in this order.
+// x-goog-api-key, the subprotocol openai-insecure-api-key of a WebSocket, or
+// ?key=, in this order.
 func Credential(h http.Header, query url.Values) string {
 	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); strings.EqualFold(scheme, "Bearer") && token != "" {
@@ -31,13 +32,16 @@ func Credential(h http.Header, query url.Values) string {
 			return v
 		}
 	}
+	if _, key := protocols(h); key != "" {
+		return key
+	}
 	return query.Get(credentialParam)
 }
 
 // StripCredentials removes all that a caller may have shown to this gateway,
 // used or not, in any spelling: the headers that [Credential] reads, whatever
 // scheme Authorization has, Proxy-Authorization, cookies, and ?key=. The rest
-// of the query stays as it was written.
+// of the query and of the subprotocols stays as it was written.
 func StripCredentials(h http.Header, u *url.URL) {
 	for name := range h {
 		for _, field := range strippedFields {
@@ -46,6 +50,7 @@ func StripCredentials(h http.Header, u *url.URL) {
 			}
 		}
 	}
+	stripProtocols(h)
 	u.RawQuery = stripParam(u.RawQuery, credentialParam)
 }
 

@@ -100,6 +100,8 @@ var openAIOperations = slices.Concat([]Operation{
 		Method: http.MethodPost, Route: "/v1/videos", Keeps: true, Once: true,
 		request: request{forms: true, model: "model"},
 	},
+	{Name: "realtime", Kind: Session, Method: http.MethodGet, Route: "/v1/realtime"},
+	{Name: "chat", APIType: "responses", Kind: Session, Method: http.MethodGet, Route: "/v1/responses"},
 	{Name: "models", Kind: ListModels, Method: http.MethodGet, Route: "/v1/models"},
 	{Name: "models", Kind: GetModel, Method: http.MethodGet, Route: "/v1/models/{model}"},
 },

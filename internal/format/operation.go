@@ -79,6 +79,8 @@ const (
 	Stored
 	// FollowUp is about an earlier answer, which is where it came from.
 	FollowUp
+	// Session is a WebSocket, which is served by a candidate as a whole.
+	Session
 )
 
 // A request is what a row says of the body of its requests. All members are at
@@ -140,7 +142,7 @@ func Formats() []string {
 func Find(r *http.Request) (*Operation, bool) {
 	var found *Operation
 	for _, d := range dialects {
-		if op := d.find(r.Method, r.URL.Path); op != nil && (found == nil || d.signed(r)) {
+		if op := d.find(r); op != nil && (found == nil || d.signed(r)) {
 			found = op
 		}
 	}
@@ -148,9 +150,9 @@ func Find(r *http.Request) (*Operation, bool) {
 }
 
 // find returns the operation of a request, or nil.
-func (d *dialect) find(method, path string) *Operation {
+func (d *dialect) find(r *http.Request) *Operation {
 	for i := range d.operations {
-		if op := &d.operations[i]; op.Method == method && op.at(path) {
+		if op := &d.operations[i]; op.Method == r.Method && op.at(r.URL.Path) && (op.Kind == Session) == upgrades(r) {
 			return op
 		}
 	}
@@ -159,12 +161,12 @@ func (d *dialect) find(method, path string) *Operation {
 
 // Methods returns the methods that the path has operations for, as the value
 // of an Allow header, or the empty string if the path is unknown. What is [Stored]
-// is not everywhere, and is left out.
+// is not everywhere, and a [Session] has no method of its own: both are left out.
 func Methods(path string) string {
 	var methods []string
 	for _, d := range dialects {
 		for i := range d.operations {
-			if op := &d.operations[i]; op.Kind != Stored && op.at(path) && !slices.Contains(methods, op.Method) {
+			if op := &d.operations[i]; op.Kind != Stored && op.Kind != Session && op.at(path) && !slices.Contains(methods, op.Method) {
 				methods = append(methods, op.Method)
 			}
 		}
