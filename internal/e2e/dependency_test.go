@@ -66,7 +66,8 @@ type wireRecord struct {
 	Headers    map[string]string
 	BodySHA256 string
 	Status     int
-	Finished   bool
+	Finished   bool // the answer was sent to its end
+	Done       bool // the request has ended
 }
 
 func startAimock(t *testing.T) aimock {

@@ -11,22 +11,50 @@ import http from "node:http";
 import { createServer } from "@copilotkit/aimock";
 
 const HELLO = "Hello from the upstream.";
-const USAGE = { prompt_tokens: 11, completion_tokens: 17, total_tokens: 28, input_tokens: 11, output_tokens: 17 };
+const USAGE = {
+  prompt_tokens: 11, completion_tokens: 17, total_tokens: 28, input_tokens: 11, output_tokens: 17,
+  promptTokenCount: 11, candidatesTokenCount: 17, totalTokenCount: 28,
+};
 const call = { name: "get_weather", arguments: JSON.stringify({ city: "Paris" }), id: "call_1" };
+const fault = (status, type, code, more) => ({ error: { message: "told by the upstream", type, code, param: null }, status, ...more });
+const long = "A long answer in many pieces. ".repeat(100);
 
 const fixtures = [
+  { match: { endpoint: "image" }, response: { images: [{ b64Json: "AA==" }] } },
+  { match: { endpoint: "transcription" }, response: { transcription: { text: "the words of the upstream" } } },
+  { match: { endpoint: "translation" }, response: { transcription: { text: "the words in English" } } },
+  { match: { endpoint: "speech" }, response: { audio: Buffer.from("RIFF of the upstream").toString("base64"), format: "mp3" } },
   { match: { userMessage: "say:tools", hasToolResult: false }, response: { toolCalls: [call], usage: USAGE } },
   { match: { userMessage: "say:tools", hasToolResult: true }, response: { content: "It is 21 C in Paris.", usage: USAGE } },
+  { match: { userMessage: "say:long" }, response: { content: long, usage: USAGE }, streamingProfile: { ttft: 10, tps: 20 } },
+  { match: { userMessage: "say:400" }, response: fault(400, "invalid_request_error", "bad_thing") },
+  { match: { userMessage: "say:429" }, response: fault(429, "rate_limit_error", "rate_limit_exceeded", { retryAfter: 7 }) },
   { match: { predicate: (r) => !r._endpointType || r._endpointType === "chat" }, response: { content: HELLO, usage: USAGE } },
 ];
+
+// What aimock does not have is answered here.
+const words = (body, field) => JSON.stringify(JSON.parse(body)[field]).match(/\w+/g).length;
+const missing = {
+  "/v1/messages/count_tokens": (body) => ({ input_tokens: words(body, "messages") }),
+  ":countTokens": (body) => ({ totalTokens: words(body, "contents") }),
+  ":batchEmbedContents": (body) => ({ embeddings: JSON.parse(body).requests.map(() => ({ values: [0.5, 0.25] })) }),
+};
 
 const mock = await createServer(fixtures, { port: 0, host: "127.0.0.1", logLevel: "silent", chunkSize: 6 });
 
 const wire = [];
 const emit = mock.server.emit.bind(mock.server);
 mock.server.emit = (event, ...args) => {
-  if (event === "request") watch(...args);
-  return emit(event, ...args);
+  if (event !== "request") return emit(event, ...args);
+  const [req, res] = args;
+  watch(req, res);
+  req.url = req.url.replace(/^\/v1(\/models\/[^/?]+:)/, "/v1beta$1"); // it has no Gemini in v1
+  const path = Object.keys(missing).find((path) => req.url.split("?")[0].endsWith(path));
+  if (!path) return emit(event, ...args);
+  let body = "";
+  req.on("data", (chunk) => { body += chunk; });
+  req.on("end", () => res.setHeader("content-type", "application/json").end(JSON.stringify(missing[path](body))));
+  return true;
 };
 
 /** Records a request: aimock itself must not notice, so its body is read as it passes. */
