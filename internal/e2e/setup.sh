@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs what the end-to-end tests run besides Usher: a mock provider, a
-# client and a Node.js from npm (in clients/node/node_modules), and an
+# Installs what the end-to-end tests run besides Usher: a mock provider,
+# clients and a Node.js from npm (in clients/node/node_modules), and an
 # OpenTelemetry Collector built from collector/ into the cache of CI. What is
 # there already, in the versions of the lock files, is left alone.
 set -eu
