@@ -258,17 +258,25 @@ func disabled(_ time.Time, f *Facts) policy.Why {
 // learnedRequests comes behind all that rests a key: admission does not know of
 // a learned limit and would not wait for it.
 func learnedRequests(now time.Time, f *Facts) policy.Why {
-	if f.Key == nil || fixedRequests(f.Candidate.Scopes) {
+	if fixedRequests(f.Candidate.Scopes) {
 		return policy.Why{}
 	}
-	limit := f.Key.Learned.At(now)
-	if limit == 0 || f.Requests < limit {
-		return policy.Why{}
+	learned := [...]struct {
+		known    *Known
+		requests int
+	}{{f.Key, f.KeyRequests}, {f.Model, f.ModelRequests}}
+	for _, l := range learned {
+		if l.known == nil {
+			continue
+		}
+		if limit := l.known.Learned.At(now); limit > 0 && l.requests >= limit {
+			return policy.Why{
+				Reason: policy.ReasonKeyRequests, Detail: detailLearned,
+				Observed: float64(l.requests), Limit: float64(limit), Until: now.Add(counterStep),
+			}
+		}
 	}
-	return policy.Why{
-		Reason: policy.ReasonKeyRequests, Detail: detailLearned,
-		Observed: float64(f.Requests), Limit: float64(limit), Until: now.Add(counterStep),
-	}
+	return policy.Why{}
 }
 
 // fixedRequests reports whether the operator limits the requests of the key.

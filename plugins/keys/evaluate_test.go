@@ -125,12 +125,12 @@ func (c verdictCase) facts(t *testing.T) keys.Facts {
 		Request: &policy.Request{
 			ID: "this", Format: cmp.Or(c.Format, "openai"), InputTokens: c.InputTokens, MinInputTokens: c.MinInputTokens,
 		},
-		Candidate:  &policy.Candidate{ID: "p/k/m", Provider: "p", Key: "k", Model: "m", Disabled: c.Disabled, ContextTokens: c.ContextTokens},
-		Provider:   c.Provider.known(),
-		Account:    c.Account.known(),
-		Key:        c.Key.known(),
-		Model:      c.Model.known(),
-		Requests:   c.Sent,
+		Candidate:   &policy.Candidate{ID: "p/k/m", Provider: "p", Key: "k", Model: "m", Disabled: c.Disabled, ContextTokens: c.ContextTokens},
+		Provider:    c.Provider.known(),
+		Account:     c.Account.known(),
+		Key:         c.Key.known(),
+		Model:       c.Model.known(),
+		KeyRequests: c.Sent, ModelRequests: c.Sent,
 		NoCircuits: c.NoCircuits, QuotaReserve: c.Reserve, DoubtEstimate: c.Doubt,
 	}
 	for kind, scopes := range map[policy.ScopeKind]map[string]string{

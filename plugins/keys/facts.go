@@ -14,13 +14,13 @@ type Facts struct {
 	Candidate *policy.Candidate
 
 	// Provider, Account and Key are those of the candidate, and Model is the
-	// key with the candidate's model. Account is nil if the key is the only one
-	// of its account: then Key stands for both.
+	// key with the candidate's model.
 	Provider, Account, Key, Model *Known
 
-	// Requests is how many requests the key got within the last minute. It
-	// counts only if a limit was learned.
-	Requests int
+	// KeyRequests and ModelRequests are how many requests the key, and the key
+	// with the model, got within the last minute. They count only if a limit
+	// was learned.
+	KeyRequests, ModelRequests int
 
 	// QuotaReserve is the part of each quota, from 0 to 1, that is kept.
 	QuotaReserve float64
@@ -91,7 +91,8 @@ type Known struct {
 	// Health is what an operator made it. Only keys have it.
 	Health []Health
 
-	// Learned is a limit that the subject seems to have. Only keys have it.
+	// Learned is a limit that the subject seems to have. Only keys and models
+	// have it.
 	Learned Learned
 
 	// latest is when the last of what can block for a time stops to, and used the

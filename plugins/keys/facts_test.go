@@ -28,7 +28,7 @@ func (randomFacts) Generate(r *rand1.Rand, _ int) reflect.Value {
 			ContextTokens: pick(d, 0, d.Int64(), -1), Disabled: d.IntN(5) == 0, Scopes: randomScopes(d, "provider:p", "key:p/k", "model:m", ""),
 		},
 		Provider: randomKnown(d), Account: randomKnown(d), Key: randomKnown(d), Model: randomKnown(d),
-		Requests: d.IntN(100), QuotaReserve: pick(d, 0, 0.1, 1, -1, math.NaN()),
+		KeyRequests: d.IntN(100), ModelRequests: d.IntN(100), QuotaReserve: pick(d, 0, 0.1, 1, -1, math.NaN()),
 		NoCircuits: d.IntN(4) == 0, DoubtEstimate: d.IntN(2) == 0,
 	}
 	f.Request.Scopes = randomScopes(d, "caller:c", "group:g", "fleet", "")

@@ -88,6 +88,21 @@ func TestLimitsAreLearned(t *testing.T) {
 			s.end("k1", policy.OK, window(told))
 			s.learn("k1", 20)
 		}, "eligible"},
+		"what it tells of a model": {func(s *site) {
+			model := told
+			model.About = policy.SubjectModel
+			s.send("k1", 29)
+			s.end("k1", policy.OK, window(model))
+		}, "busy key_requests (learned) 30/30"},
+		"refusals of an account's requests": {func(s *site) {
+			s.candidate("k1").Account = "team"
+			for range 2 {
+				s.send("k1", 19)
+				s.end("k1", policy.RateLimited, until(s.now), func(res *policy.AttemptResult) { res.About = policy.SubjectAccount })
+				s.wait(time.Minute)
+			}
+			s.send("k1", 20)
+		}, "eligible"},
 		"a limit per day": {func(s *site) {
 			daily := told
 			daily.Length = 24 * time.Hour

@@ -32,6 +32,7 @@ func (s *state) learn(now time.Time, res *policy.AttemptResult, config *Config) 
 	sl := s.bindLocked(now, &res.Candidate)
 	if res.Disposition != policy.Denied {
 		sl.key.requests.add(e.began)
+		sl.model.requests.add(e.began)
 	}
 	moves := s.moveLocked(e, res, sl, config)
 	s.holdLocked(e.ended, res, sl, config)
@@ -100,7 +101,11 @@ func refusedSubject(res *policy.AttemptResult, sl *slot) *subject {
 	if res.Status == http.StatusForbidden {
 		otherwise = sl.model
 	}
-	return sl.about(res.About, otherwise)
+	sub := sl.about(res.About, otherwise)
+	if sub == sl.account && sl.ownAccount {
+		return sl.key // a new secret may do better
+	}
+	return sub
 }
 
 func circuitOutcome(res *policy.AttemptResult) outcome {
@@ -151,15 +156,18 @@ func (s *state) observeLocked(ended time.Time, res *policy.AttemptResult, sl *sl
 		}
 		sub := sl.about(w.About, sl.key)
 		s.windowLocked(sub, w)
-		if limit := perMinute(w); limit > 0 && sub == sl.key {
+		if limit := perMinute(w); limit > 0 && sub != sl.account {
 			told = true
 			s.learnedLocked(sub, sub.draft.Learned.told(w.ObservedAt, limit))
 		}
 		told = told || spent(w, 0)
 	}
-	if res.Disposition == policy.RateLimited && !told && res.About != policy.SubjectModel {
-		requests := sl.key.requests.count(ended)
-		s.learnedLocked(sl.key, sl.key.draft.Learned.refused(ended, requests))
+	sub := sl.about(res.About, sl.key)
+	if sub == sl.account && sl.ownAccount {
+		sub = sl.key
+	}
+	if res.Disposition == policy.RateLimited && !told && sub != sl.account {
+		s.learnedLocked(sub, sub.draft.Learned.refused(ended, sub.requests.count(ended)))
 	}
 }
 
@@ -199,7 +207,7 @@ func worthTelling(was, is policy.Window) bool {
 	return math.Round(100*was.Used) != math.Round(100*is.Used) || is.Resets.Sub(was.Resets).Abs() > time.Second
 }
 
-// learnedLocked keeps what was learned of the limit of a key.
+// learnedLocked keeps what was learned of the limit of a key or a model.
 func (s *state) learnedLocked(sub *subject, l Learned) {
 	was := sub.draft.Learned
 	if was == l {

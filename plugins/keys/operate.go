@@ -302,7 +302,8 @@ var clearable = map[string]func(f fact, kind string) bool{
 // clearableWords are the keys of clearable.
 var clearableWords = []string{"quota", "cooldown", "windows", "account", "breakers", "learned", "health"}
 
-// clear forgets facts of a subject, and of a key's models with those of the key.
+// clear forgets facts of a subject. With those of a key go those of its models,
+// and of the account that it is alone in.
 func (s *selector) clear(now time.Time, in clearInput) (any, error) {
 	if err := in.check(); err != nil {
 		return nil, err
@@ -320,13 +321,15 @@ func (s *selector) clear(now time.Time, in clearInput) (any, error) {
 	n := 0
 	for _, sub := range s.state.subjects {
 		id := anyVersion(sub.id)
-		if in.Model == "" && id.Kind == kindModel {
+		if in.Key != "" && in.Model == "" && (id.Kind == kindModel || id.Kind == kindAccount) {
 			id.Kind, id.Model = kindKey, ""
 		}
 		if id != in.id() {
 			continue
 		}
-		n++
+		if sub.id.Kind != kindAccount || in.Account != "" {
+			n++
+		}
 		s.state.changeLocked(now, sub, func(sub *subject) []fact { return sub.clearAllLocked(now, in.Facts) })
 	}
 	return applied{n}, nil

@@ -158,6 +158,9 @@ func TestClear(t *testing.T) {
 	}{
 		"quota":    {func(s *site) { s.end("k1", policy.QuotaExhausted) }, `["quota"]`},
 		"cooldown": {func(s *site) { s.end("k1", policy.RateLimited) }, `["cooldown"]`},
+		"quota of its own account": {func(s *site) {
+			s.end("k1", policy.QuotaExhausted, func(res *policy.AttemptResult) { res.About = policy.SubjectAccount })
+		}, `["quota"]`},
 		"windows": {func(s *site) {
 			s.operate("set-windows", `{"provider": "p", "key": "k1", "windows": [{"name": "a", "used": 1}]}`)
 		}, `["windows"]`},
@@ -195,6 +198,22 @@ func TestClear(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Keys of one account share its quota, also those of another provider, and a key
+// after which the account is named.
+func TestAccountsAreShared(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, fixed, "p/k1/m", "p/k2/m", "p/k3/m", "q/k1/m", "q/k2/m")
+	s.candidate("p/k1/m").Account = "p/k1"
+	s.candidate("p/k2/m").Account = "k1"
+	s.candidate("q/k2/m").Account = "p/k1"
+	s.end("q/k2/m", policy.QuotaExhausted, until(s.now.Add(time.Hour)), func(res *policy.AttemptResult) { res.About = policy.SubjectAccount })
+	s.expect("k3 eligible", "q/k1/m eligible",
+		"k1 skipped account_quota for 1h0m0s", "k2 skipped account_quota for 1h0m0s", "q/k2/m skipped account_quota for 1h0m0s")
+	s.wait(time.Nanosecond)
+	s.operate("clear", `{"provider": "p", "account": "k1"}`)
+	s.expect("k1 eligible", "k2 eligible", "k3 eligible", "q/k1/m eligible", "q/k2/m eligible")
 }
 
 func TestClearLeavesTheRest(t *testing.T) {

@@ -118,10 +118,10 @@ func (d *decision) newFacts(doubt bool) Facts {
 // gather sets f to what is known of the i-th candidate.
 func (d *decision) gather(f *Facts, i int) {
 	d.slots[i].facts(f, &d.req.Candidates[i])
-	f.Requests = 0
-	if f.Key != nil && f.Key.Learned.Limit > 0 {
+	f.KeyRequests, f.ModelRequests = 0, 0
+	if f.Key != nil && f.Key.Learned.Limit > 0 || f.Model != nil && f.Model.Learned.Limit > 0 {
 		d.state.mu.Lock()
-		f.Requests = d.slots[i].key.requests.count(d.now)
+		f.KeyRequests, f.ModelRequests = d.slots[i].key.requests.count(d.now), d.slots[i].model.requests.count(d.now)
 		d.state.mu.Unlock()
 	}
 }

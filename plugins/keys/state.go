@@ -1,6 +1,7 @@
 package keys
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -76,7 +77,7 @@ type subject struct {
 
 	// What follows is guarded by the mutex of the state. Slices in draft are
 	// replaced, never changed.
-	slots    []*slot // of a key or a model
+	slots    []*slot // of an account, a key or a model
 	draft    Known
 	takenAt  time.Time // see adoptLocked
 	refused  breaker
@@ -166,20 +167,27 @@ func (s *subject) probesLocked() []*breaker {
 // A slot is where a candidate finds its subjects.
 type slot struct {
 	slotID
-	provider, account, key, model *subject // account may be nil
-	hash                          uint64   // of the ID
+	provider, account, key, model *subject
+	hash                          uint64 // of the ID
 	boundAt                       time.Time
 
-	// own is what is known of the key and the model, or nil if that is nothing.
+	// ownAccount is set if no other key is known to be of the account.
+	ownAccount bool
+
+	// own is what is known of all subjects but the provider, or nil if that is
+	// nothing.
 	own atomic.Pointer[own]
 }
 
 // own is what is known of the subjects that a candidate shares with few others.
-type own struct{ key, model *Known }
+type own struct{ account, key, model *Known }
 
-// publishLocked makes what is known of the key and the model known.
+// publishLocked makes what is known of the slot's subjects known.
 func (sl *slot) publishLocked() {
-	sl.own.Store(&own{sl.key.known.Load(), sl.model.known.Load()})
+	o := own{sl.account.known.Load(), sl.key.known.Load(), sl.model.known.Load()}
+	if o != (own{}) {
+		sl.own.Store(&o)
+	}
 }
 
 // A slotID tells candidates apart, and the versions of their keys.
@@ -195,28 +203,17 @@ func (sl *slot) facts(f *Facts, c *policy.Candidate) {
 	f.Candidate = c
 	f.Provider, f.Account, f.Key, f.Model = sl.provider.known.Load(), nil, nil, nil
 	if o := sl.own.Load(); o != nil {
-		f.Key, f.Model = o.key, o.model
-	}
-	if sl.account != nil {
-		f.Account = sl.account.known.Load()
+		f.Account, f.Key, f.Model = o.account, o.key, o.model
 	}
 }
 
 // subjects are those of the slot but the provider.
-func (sl *slot) subjects() []*subject {
-	if sl.account == nil {
-		return []*subject{sl.key, sl.model}
-	}
-	return []*subject{sl.account, sl.key, sl.model}
-}
+func (sl *slot) subjects() [3]*subject { return [...]*subject{sl.account, sl.key, sl.model} }
 
 // about returns the subject that a provider's word is about.
 func (sl *slot) about(about policy.Subject, otherwise *subject) *subject {
 	switch about {
 	case policy.SubjectAccount:
-		if sl.account == nil {
-			return sl.key
-		}
 		return sl.account
 	case policy.SubjectKey:
 		return sl.key
@@ -233,20 +230,18 @@ func (s *state) bindLocked(now time.Time, c *policy.Candidate) *slot {
 	if sl != nil && sl.model.id == modelID(c) {
 		return sl
 	}
+	account := accountID(c)
 	sl = &slot{slotID: id, hash: hash(0, c.ID), boundAt: now}
+	sl.ownAccount = account == subjectID{Kind: kindAccount, Provider: c.Provider, Name: c.Key}
 	sl.provider = s.subjectLocked(now, subjectID{Kind: kindProvider, Provider: c.Provider})
-	if !ownAccount(c) {
-		sl.account = s.subjectLocked(now, subjectID{Kind: kindAccount, Provider: c.Provider, Name: c.Account})
-	}
+	sl.account = s.subjectLocked(now, account)
 	sl.key = s.subjectLocked(now, keyID(c.Provider, c.Key, c.KeyVersion))
 	sl.model = s.subjectLocked(now, modelID(c))
 	s.slots[id] = sl
-	for _, sub := range [...]*subject{sl.key, sl.model} {
+	for _, sub := range sl.subjects() {
 		sub.slots = append(sub.slots, sl)
 	}
-	if sl.key.known.Load() != nil || sl.model.known.Load() != nil {
-		sl.publishLocked()
-	}
+	sl.publishLocked()
 	return sl
 }
 
@@ -258,10 +253,14 @@ func modelID(c *policy.Candidate) subjectID {
 	return subjectID{Kind: kindModel, Provider: c.Provider, Name: c.Key, Version: c.KeyVersion, Model: c.Model}
 }
 
-// ownAccount reports whether the key is the only one of its account.
-func ownAccount(c *policy.Candidate) bool {
-	provider, key, _ := strings.Cut(c.Account, "/")
-	return c.Account == "" || provider == c.Provider && key == c.Key
+// accountID returns the name of the account of a candidate's key: "name" of the
+// same provider, or "provider/name".
+func accountID(c *policy.Candidate) subjectID {
+	id := subjectID{Kind: kindAccount, Provider: c.Provider, Name: cmp.Or(c.Account, c.Key)}
+	if provider, name, ok := strings.Cut(id.Name, "/"); ok {
+		id.Provider, id.Name = provider, name
+	}
+	return id
 }
 
 // subjectLocked returns the subject of that name, which it may have to create.

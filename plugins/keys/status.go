@@ -16,11 +16,13 @@ type statusInput struct {
 
 // A statusAnswer is all that is known.
 type statusAnswer struct {
-	At        time.Time       `json:"at"`
-	Store     storeStatus     `json:"store"`
+	At    time.Time       `json:"at"`
+	Store storeStatus     `json:"store"`
+	Keys  []subjectStatus `json:"keys"`
+
+	// Providers and Accounts are those of whom something is known.
 	Providers []subjectStatus `json:"providers"`
 	Accounts  []subjectStatus `json:"accounts"`
-	Keys      []subjectStatus `json:"keys"`
 }
 
 // A storeStatus says where what is known is kept.
@@ -90,6 +92,9 @@ func (s *selector) status(now time.Time, in statusInput) statusAnswer {
 	models := map[subjectID][]subjectStatus{}
 	for id, sub := range s.state.subjects {
 		if in.Provider != "" && in.Provider != id.Provider || in.Key != "" && (id.Name != in.Key || id.Kind == kindAccount) {
+			continue
+		}
+		if (id.Kind == kindProvider || id.Kind == kindAccount) && sub.known.Load() == nil {
 			continue
 		}
 		told := s.subjectStatusLocked(now, sub)
@@ -165,7 +170,8 @@ func (s *selector) restsLocked(now time.Time, sub *subject) []rest {
 		return nil
 	}
 	f := Facts{
-		Request: &policy.Request{}, Candidate: &policy.Candidate{}, Requests: sub.requests.count(now),
+		Request: &policy.Request{}, Candidate: &policy.Candidate{},
+		KeyRequests: sub.requests.count(now), ModelRequests: sub.requests.count(now),
 		QuotaReserve: s.config.QuotaReserve / 100, NoCircuits: s.config.Breaker.Failures == 0,
 	}
 	switch sub.id.Kind {
