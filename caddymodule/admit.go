@@ -34,13 +34,14 @@ func (r *run) takeAdmission(ctx context.Context, u *use, a *host.Admission, noWa
 	if err != nil {
 		spans.endAdmission(err)
 		rec.Error = err.Error()
-	} else {
+	} else if !r.moved {
 		spans.admission(u.name, a)
 		spans.endAdmission(nil)
 		err = r.takeLease(u, a, &rec)
 	}
 	r.record.Admissions = append(r.record.Admissions, rec)
 	switch {
+	case r.moved:
 	case err == nil && a.Rejection == nil:
 	case err == nil:
 		denied := format.Denied(a.Rejection.Reason, a.Rejection.RetryAfter)
@@ -64,13 +65,21 @@ func (r *run) settle(u *use, a *host.Admission, noWait bool, spans decisionSpans
 	case a.Waiting:
 		rec.Waited, rec.Position = true, a.Position
 		spans.enqueued(a.Position)
-		settled, err := u.instance.Admit(spans.admitCtx(), host.AdmitRequest{
+		r.waited = true
+		req := host.AdmitRequest{
 			Request: r.granted(u), Attempt: r.admits, Catalog: r.model.catalog, Candidates: r.ranked, SeenPosition: a.Position, Revoke: r.revoker(),
-		}, spans.moved)
-		if err != nil {
-			return nil, err
 		}
-		a = settled
+		settled, moved := r.await(spans.admitCtx(), func(ctx context.Context) (*host.Admission, error) {
+			return u.instance.Admit(ctx, req, spans.moved)
+		})
+		if r.moved, rec.Moved = moved, moved; moved {
+			spans.judgedAnew()
+			return nil, nil
+		}
+		if settled.err != nil {
+			return nil, settled.err
+		}
+		a = settled.admission
 	}
 	return a, a.Err
 }
@@ -96,6 +105,7 @@ func (r *run) takeLease(u *use, a *host.Admission, rec *admissionRecord) error {
 // failover gives the lease on the candidate that failed back, and takes one on
 // one of the rest. It refuses the request if there is none that it may have.
 func (r *run) failover(ctx context.Context, rest []policy.Candidate, why policy.Disposition) *format.Refusal {
+	r.base = rest
 	for r.ranked = rest; len(r.ranked) > 0; r.ranked = without(r.ranked, r.chosen) {
 		if refusal := r.giveBack(ctx); refusal != nil {
 			return refusal
@@ -104,6 +114,10 @@ func (r *run) failover(ctx context.Context, rest []policy.Candidate, why policy.
 		refusal, waited := r.admitBy(ctx, r.h.chain.admits)
 		if refusal != nil {
 			return refusal
+		}
+		if r.moved { // to r.ranked
+			r.moved = false
+			continue
 		}
 		r.settled()
 		if !waited {

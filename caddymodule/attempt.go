@@ -247,9 +247,11 @@ func (a *attempt) finish(d policy.Disposition) {
 		a.r.back = a.until
 	}
 	a.r.h.app.shared.facts.learn(res)
+	var told []<-chan struct{}
 	for plugin, instances := range a.r.h.observers {
-		plugin.Observe(instances, host.Observation{Catalog: a.r.model.catalog, Result: res})
+		told = append(told, plugin.Observe(instances, host.Observation{Catalog: a.r.model.catalog, Result: res}))
 	}
+	a.r.h.app.shared.waiting.after(told, &res)
 	a.r.record.Attempts = append(a.r.record.Attempts, a.recorded(res))
 	a.endSpan(res)
 }

@@ -20,13 +20,22 @@ import (
 func (r *run) decide(ctx context.Context) *format.Refusal {
 	for {
 		refusal, waited := r.selectAndAdmit(ctx)
-		if refusal != nil || !waited {
+		switch {
+		case refusal != nil && r.mayOutwait():
+			if r.outwait(ctx) {
+				continue
+			}
+			return cmp.Or(r.ended(ctx), refusal)
+		case refusal != nil || !waited:
 			return refusal
 		}
-		stands, refusal := r.stands(ctx)
-		if stands || refusal != nil {
-			return refusal
+		if !r.moved {
+			stands, refusal := r.stands(ctx)
+			if stands || refusal != nil {
+				return refusal
+			}
 		}
+		r.moved = false
 		if refusal := r.giveBack(ctx); refusal != nil {
 			return refusal
 		}
@@ -36,7 +45,8 @@ func (r *run) decide(ctx context.Context) *format.Refusal {
 // selectAndAdmit asks all policies about all candidates. It reports whether
 // the request had to wait.
 func (r *run) selectAndAdmit(ctx context.Context) (refusal *format.Refusal, waited bool) {
-	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.offered(), r.who.Scopes)
+	r.base = r.offered()
+	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.base, r.who.Scopes)
 	r.verdicts = nil
 	if len(r.ranked) == 0 { // who has what the request refers to does not serve it
 		return nobody(nil, time.Now()), false
@@ -62,8 +72,16 @@ func (r *run) selectAndAdmit(ctx context.Context) (refusal *format.Refusal, wait
 		}
 		waited = waited || later
 	}
-	r.settled()
+	if !r.moved {
+		r.settled()
+	}
 	return nil, waited
+}
+
+// mayOutwait reports whether the request, which is refused because nobody can
+// serve it now, has waited already: then it goes on to wait.
+func (r *run) mayOutwait() bool {
+	return r.waited && len(r.ranked) == 0 && len(r.fallbacks) == 0
 }
 
 // settled notes that the request may run on the chosen candidate.
@@ -252,19 +270,25 @@ func complete(s policy.Selection, offered []policy.Candidate) []policy.Verdict {
 // nobody refuses a request that no candidate can serve now: with the instant
 // at which the first one may, if any verdict tells.
 func nobody(verdicts []policy.Verdict, now time.Time) *format.Refusal {
-	reason := policy.ReasonNoCandidate
-	var soonest time.Time
-	for _, v := range verdicts {
-		if v.Status == policy.Skipped && v.Until.After(now) && (soonest.IsZero() || v.Until.Before(soonest)) {
-			reason, soonest = v.Reason, v.Until
-		}
-	}
+	at, reason := soonest(verdicts, now)
 	var after time.Duration
-	if !soonest.IsZero() {
-		after = soonest.Sub(now)
+	if !at.IsZero() {
+		after = at.Sub(now)
 	}
 	refusal := format.Denied(reason, after)
 	return &refusal
+}
+
+// soonest returns when the first of the candidates that are skipped may serve,
+// and why it may not before; or the zero time, if no verdict tells.
+func soonest(verdicts []policy.Verdict, now time.Time) (at time.Time, why policy.Reason) {
+	why = policy.ReasonNoCandidate
+	for _, v := range verdicts {
+		if v.Status == policy.Skipped && v.Until.After(now) && (at.IsZero() || v.Until.Before(at)) {
+			why, at = v.Reason, v.Until
+		}
+	}
+	return at, why
 }
 
 // stands asks the selection policies once more about the candidate that the

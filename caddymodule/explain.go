@@ -200,6 +200,8 @@ func (a admissionRecord) explain() string {
 		s = append(s, "failed: "+a.Error)
 	case a.Rejected != "":
 		s = append(s, "rejected: "+string(a.Rejected))
+	case a.Moved:
+		s = append(s, "moved to other candidates")
 	default:
 		s = append(s, "admitted")
 	}

@@ -61,6 +61,9 @@ type (
 	Facts     = facts
 	Hold      = hold
 	Rate      = rate
+	Waiting   = waiting
+	Waiter    = waiter
+	Verdict   = verdictRecord
 )
 
 func NewFacts() *Facts { return newFacts() }
@@ -72,6 +75,38 @@ func (f *facts) Describe(candidates []policy.Candidate, scopes []policy.Scope) (
 func (f *facts) Begin(c policy.Candidate, req *policy.Request) *Hold { return f.begin(c, req) }
 func (f *facts) Learn(res policy.AttemptResult)                      { f.learn(res) }
 func (f *facts) Arrive() int64                                       { return f.arrive() }
+
+func (ws *waiting) Join(arrival int64) *Waiter { return ws.join(arrival) }
+func (ws *waiting) Leave(w *Waiter)            { ws.leave(w) }
+
+func (ws *waiting) Judged(w *Waiter, ranked, skipped []policy.Candidate) {
+	ws.judged(w, ranked, skipped)
+}
+func (ws *waiting) Concerned(res *policy.AttemptResult) bool { return ws.concerned(res) }
+func (ws *waiting) Changed(res *policy.AttemptResult)        { ws.changed(res) }
+
+// Woken returns the arrivals of those who were woken since the last time, in
+// their order.
+func (ws *waiting) Woken() []int64 {
+	var woken []int64
+	for _, w := range ws.all {
+		select {
+		case <-w.wake:
+			woken = append(woken, w.arrival)
+		default:
+		}
+	}
+	return woken
+}
+
+// Due returns when those who were woken are to be judged, in their order.
+func (ws *waiting) Due() []time.Time {
+	var due []time.Time
+	for _, w := range ws.all {
+		due = append(due, <-w.wake)
+	}
+	return due
+}
 
 // Rates is how many windows of rates are counted.
 func (f *facts) Rates() int { return len(f.rates) }

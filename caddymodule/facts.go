@@ -73,7 +73,11 @@ func (f *facts) usedLocked(now time.Duration, scopes []policy.Scope) []policy.Sc
 	for i, s := range scopes {
 		if s.Kind == policy.ScopeConcurrency {
 			s.Used = f.scopes[s.ID]
-		} else if r := f.rates[rateKeyOf(s)]; r != nil {
+			used[i] = s
+			continue
+		}
+		s.Used, s.Resets = 0, time.Time{}
+		if r := f.rates[rateKeyOf(s)]; r != nil {
 			if r.expire(now, s.Window); len(r.slots) > 0 {
 				s.Used, s.Resets = max(r.total, 0), f.start.Add(r.resets(s.Window))
 			}

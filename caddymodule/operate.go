@@ -103,11 +103,15 @@ func serveOperate(w http.ResponseWriter, r *http.Request) error {
 	case len(input) > 0:
 		cmd.Input = input
 	}
-	uses, err := operable(name)
+	s := currentShared()
+	uses, err := operable(s, name)
 	if err != nil {
 		return err
 	}
 	answer, status, err := operateAll(r.Context(), uses, cmd)
+	if command != statusCommand && s != nil {
+		s.waiting.changed(nil)
+	}
 	if err != nil {
 		return err
 	}
@@ -121,9 +125,9 @@ func apiError(status int, format string, args ...any) error {
 }
 
 // operable returns the uses of a policy that takes commands.
-func operable(name string) ([]*use, error) {
+func operable(s *shared, name string) ([]*use, error) {
 	var app *App
-	if s := currentShared(); s != nil {
+	if s != nil {
 		app = s.running.inForce()
 	}
 	if app == nil {

@@ -45,8 +45,11 @@ type run struct {
 	accounts []string // those that have what the request refers to; none for any
 	searches bool     // nobody knows which account has it
 
+	base     []policy.Candidate // those that the policies are asked about
 	verdicts []policy.Verdict
 	ranked   []policy.Candidate // those that are left, best first
+	waited   bool               // the request has been in line
+	moved    bool               // its wait ended because others may serve it by now
 	leases   []lease            // in the order in which they were given
 	outcome  outcome            // of what runs under the leases
 	chosen   policy.Candidate

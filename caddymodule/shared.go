@@ -14,6 +14,7 @@ type shared struct {
 	decisions decisions
 	origins   origins
 	running   running
+	waiting   waiting
 	budgets   budgets
 }
 

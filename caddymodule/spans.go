@@ -100,6 +100,13 @@ func (r *run) startDecisionSpans(ctx context.Context, st step) decisionSpans {
 	return s
 }
 
+// judgedAnew ends the span of an admission that the request waited for until
+// others could serve it.
+func (s decisionSpans) judgedAnew() {
+	s.wait.AddEvent("moved to other candidates")
+	s.wait.End()
+}
+
 // admitCtx is the context under whose span the admission goes on.
 func (s decisionSpans) admitCtx() context.Context { return trace.ContextWithSpan(s.outer, s.wait) }
 

@@ -98,8 +98,8 @@ func (in *Instance) Release(requestID string, attempt int, out policy.Outcome, s
 }
 
 // Observe tells instances of the plugin how an attempt ended. It does not
-// block.
-func (p *Plugin) Observe(instances []string, o host.Observation) {
+// block; the returned channel is closed when the plugin has acknowledged it.
+func (p *Plugin) Observe(instances []string, o host.Observation) <-chan struct{} {
 	o.Instances = instances
-	p.journal.post(func(b *batch) { b.observe(o) })
+	return p.journal.post(func(b *batch) { b.observe(o) })
 }

@@ -1,0 +1,209 @@
+package caddymodule_test
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/usherproxy/usher/caddymodule"
+	"github.com/usherproxy/usher/policy"
+)
+
+// one lets a key serve one request at a time.
+const one = "limit concurrency 1"
+
+// expectMoved checks that a request waited for the candidate of one key and was
+// served by that of another one.
+func (st *site) expectMoved(r *reply, to string) {
+	st.t.Helper()
+	d := st.decision(r.id())
+	first := d.Selections[0].Verdicts
+	if !slices.ContainsFunc(first, func(v caddymodule.Verdict) bool { return v.Candidate == to && v.Verdict == policy.Skipped }) {
+		st.t.Logf("the request came so late that %s served it at once", to)
+		return
+	}
+	last := len(d.Admissions) - 1
+	if r.StatusCode != http.StatusOK || last < 1 || !d.Admissions[last-1].Moved || !d.Admissions[last-1].Waited || d.Admissions[last].Candidate != to {
+		st.t.Errorf("status %d, want 200 from %s after a wait that was left:\n%s", r.StatusCode, to, st.explain(r.id()))
+	}
+}
+
+// A request waits for a busy key while another one rests. When the rest is
+// over, that one serves it.
+func TestWaitingRequestsMoveToAKeyWhoseRestIsOver(t *testing.T) {
+	g := newGate(t)
+	up := newUpstream(t, g.then(chats()), limited("Retry-After", "1"), chats())
+	st := serve(t, setup{usher: up.providerOf(key(1, one)+key(2, one)) + inOrder + model(up)})
+	holder := st.begin(chatBody)
+	after(t, g.arrived, "the request that holds the first key")
+	failed := st.begin(chatBody) // rests the second key, and then waits for the first
+	st.await(1, 1)
+	waiter := st.begin(chatBody)
+	st.expectMoved(after(t, waiter, "the request that waits"), up.name+"/k2/m")
+	g.open()
+	for _, r := range []*reply{after(t, holder, "holder"), after(t, failed, "the request that failed over")} {
+		if r.StatusCode != http.StatusOK {
+			t.Errorf("status %d:\n%s", r.StatusCode, st.explain(r.id()))
+		}
+	}
+}
+
+// An operator brings a key back, and those who wait for another one notice.
+func TestWaitingRequestsMoveToAKeyThatIsPushedBack(t *testing.T) {
+	g := newGate(t)
+	up := newUpstream(t, g.then(chats()), limited("Retry-After", "3000"), chats())
+	st := serve(t, setup{usher: up.providerOf(key(1, one)+key(2, one)) + inOrder + model(up)})
+	holder := st.begin(chatBody)
+	after(t, g.arrived, "the request that holds the first key")
+	failed := st.begin(chatBody)
+	st.await(1, 1)
+	waiter := st.begin(chatBody)
+	st.await(1, 2)
+	status, text := st.operate(http.MethodPost, "keys/clear", `{"provider":"`+up.name+`","key":"k2"}`)
+	if status != http.StatusOK {
+		t.Fatalf("clear: %d %s", status, text)
+	}
+	st.expectMoved(after(t, waiter, "the request that waits"), up.name+"/k2/m")
+	g.open()
+	after(t, holder, "holder")
+	after(t, failed, "the request that failed over")
+}
+
+// The only key of those who wait begins to rest, but not for longer than they
+// have time.
+func TestWaitingRequestsOutwaitARest(t *testing.T) {
+	g := newGate(t)
+	up := newUpstream(t, g.then(limited("Retry-After", "1")), chats())
+	st := serve(t, setup{usher: up.providerOf(key(1, one)) + model(up)})
+	holder := st.begin(chatBody)
+	after(t, g.arrived, "the request that holds the key")
+	first, second := st.begin(chatBody), st.begin(chatBody)
+	st.await(1, 2)
+	g.open()
+	if r := after(t, holder, "holder"); r.StatusCode != http.StatusTooManyRequests {
+		t.Errorf("status %d, want 429", r.StatusCode)
+	}
+	for _, c := range []<-chan *reply{first, second} {
+		if r := after(t, c, "a request that waits"); r.StatusCode != http.StatusOK {
+			t.Errorf("status %d:\n%s", r.StatusCode, st.explain(r.id()))
+		}
+	}
+	up.expect(t, 3)
+}
+
+// Who waits longer for a key than the request may take is refused at once.
+func TestWaitingRequestsDoNotOutwaitTheirDeadline(t *testing.T) {
+	g := newGate(t)
+	up := newUpstream(t, g.then(limited("Retry-After", "3000")), chats())
+	st := serve(t, setup{usher: up.providerOf(key(1, one)) + model(up) + "timeout 1m\n"})
+	holder := st.begin(chatBody)
+	after(t, g.arrived, "the request that holds the key")
+	waiter := st.begin(chatBody)
+	st.await(1, 1)
+	g.open()
+	after(t, holder, "holder")
+	r := after(t, waiter, "the request that waits")
+	if r.StatusCode != http.StatusTooManyRequests || r.Header.Get("Retry-After") == "" {
+		t.Errorf("status %d, Retry-After %q; want 429:\n%s", r.StatusCode, r.Header.Get("Retry-After"), st.explain(r.id()))
+	}
+	// And a new one does not wait at all.
+	r = st.ask(chatBody, http.StatusTooManyRequests)
+	if after := r.Header.Get("Retry-After"); len(after) != 4 || !strings.HasPrefix(after, "2") && !strings.HasPrefix(after, "3") {
+		t.Errorf("Retry-After %q, want what is left of 3000", after)
+	}
+	up.expect(t, 1)
+}
+
+// Whoever a change concerns is woken, the oldest first, and nobody else.
+func TestChangesWakeThoseWhomTheyConcern(t *testing.T) {
+	t.Parallel()
+	candidate := func(provider, key, account string) policy.Candidate {
+		return policy.Candidate{ID: provider + "/" + key, Provider: provider, Key: key, Account: account}
+	}
+	busy, resting, sibling := candidate("p", "k1", "p/k1"), candidate("p", "k2", "team"), candidate("q", "k2", "team")
+	var ws caddymodule.Waiting
+	waiters := make(map[int64]*caddymodule.Waiter)
+	for _, arrival := range []int64{3, 1, 2} {
+		waiters[arrival] = ws.Join(arrival)
+	}
+	ws.Judged(waiters[1], []policy.Candidate{busy}, []policy.Candidate{resting})
+	ws.Judged(waiters[2], []policy.Candidate{busy}, nil)
+	ws.Judged(waiters[3], nil, []policy.Candidate{resting})
+	for _, c := range []struct {
+		name        string
+		candidate   policy.Candidate
+		disposition policy.Disposition
+		want        []int64
+	}{
+		{"a failure of what they wait for", busy, policy.Timeout, []int64{1, 2}},
+		{"a limit", busy, policy.RateLimited, []int64{1, 2}},
+		{"a success of what they wait for", busy, policy.OK, nil},
+		{"a success of what is left out", resting, policy.OK, []int64{1, 3}},
+		{"a success of the same account", sibling, policy.OK, []int64{1, 3}},
+		{"a failure of what is left out", resting, policy.Timeout, nil},
+		{"what says nothing", busy, policy.ClientGone, nil},
+	} {
+		res := &policy.AttemptResult{Candidate: c.candidate, Disposition: c.disposition}
+		if got := ws.Concerned(res); got != (len(c.want) > 0) {
+			t.Errorf("%s: concerns anybody: %t", c.name, got)
+		}
+		ws.Changed(res)
+		ws.Changed(res) // wakes nobody twice
+		if diff := cmp.Diff(c.want, ws.Woken()); diff != "" {
+			t.Errorf("%s woke (-want +got):\n%s", c.name, diff)
+		}
+	}
+	ws.Changed(nil)
+	if diff := cmp.Diff([]int64{1, 2, 3}, ws.Woken()); diff != "" {
+		t.Errorf("a command woke (-want +got):\n%s", diff)
+	}
+	ws.Leave(waiters[2])
+	ws.Leave(waiters[2])
+	ws.Changed(nil)
+	if diff := cmp.Diff([]int64{1, 3}, ws.Woken()); diff != "" {
+		t.Errorf("after one has left, a command woke (-want +got):\n%s", diff)
+	}
+}
+
+// Many are woken one after the other, and all within a second.
+func TestChangesDoNotWakeAllAtOnce(t *testing.T) {
+	t.Parallel()
+	var ws caddymodule.Waiting
+	for i := range int64(3000) {
+		ws.Join(i)
+	}
+	began := time.Now()
+	ws.Changed(nil)
+	due := ws.Due()
+	if !slices.IsSortedFunc(due, time.Time.Compare) || due[999].Sub(due[0]) < 900*time.Millisecond || due[2999].Sub(began) > 2*time.Second {
+		t.Errorf("woken after %s, %s and %s", due[0].Sub(began), due[999].Sub(began), due[2999].Sub(began))
+	}
+}
+
+// Requests come and go while things change.
+func TestWaitingIsSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	var ws caddymodule.Waiting
+	c := policy.Candidate{ID: "p/k", Provider: "p", Key: "k"}
+	var wg sync.WaitGroup
+	for i := range int64(8) {
+		wg.Go(func() {
+			for n := range int64(100) {
+				w := ws.Join(n*8 + i)
+				ws.Judged(w, []policy.Candidate{c}, nil)
+				ws.Changed(&policy.AttemptResult{Candidate: c, Disposition: policy.Timeout})
+				ws.Leave(w)
+			}
+		})
+	}
+	wg.Wait()
+	ws.Changed(nil)
+	if woken := ws.Woken(); len(woken) > 0 {
+		t.Errorf("%d are left", len(woken))
+	}
+}
