@@ -74,7 +74,7 @@ type admissionRecord struct {
 	RetryAfter milliseconds  `json:"retry_after_ms,omitempty"`
 	Error      string        `json:"error,omitempty"`
 	Waited     bool          `json:"waited,omitempty"`
-	Moved      bool          `json:"moved,omitempty"` // others could serve it by then, so it asked again
+	Moved      bool          `json:"moved,omitempty"`    // others could serve it by then, so it asked again
 	Position   int           `json:"position,omitempty"` // where it began to wait
 	Duration   milliseconds  `json:"duration_ms"`
 }
