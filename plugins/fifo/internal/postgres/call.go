@@ -24,14 +24,17 @@ type call struct {
 	// credits are what it runs on if the log does not know of it, and asked are
 	// those that it keeps from others until it has an answer of the log.
 	credits, asked []*credit
+	undecided      bool // it is counted in Store.line
+	early          bool // as one that may come before others
 	inline         [8]*credit
 
 	queued chan struct{} // closed when it has a place, or more than that
 	done   chan struct{} // closed when it runs, or is refused with err
 	err    error
 
-	told int      // the position that was told last
-	move chan int // the next one to tell, if somebody wants to know; holds one
+	bindAt time.Time // when others have read of it who might pass it, see bind
+	told   int       // the position that was told last
+	move   chan int  // the next one to tell, if somebody wants to know; holds one
 
 	// abandon ends the wait if nobody asks for a restored place, or for the
 	// lease that it led to. It is nil once somebody did.
@@ -198,9 +201,38 @@ func (s *Store) drop(c *call, err error) {
 	s.end(c, err)
 	if c.sent {
 		n := c.name()
-		s.send(request{command: command{Forget: &n}})
+		s.free(c, 1)
+		s.send(request{command: command{Forget: &n}, call: c})
 	}
 }
+
+// bind tells c that it waits, once nobody will pass it: those who were lent what it
+// may need have said that they start nobody else on it, and who might have had an
+// heir that comes after c has read of c.
+func (s *Store) bind(c *call) (done bool) {
+	switch {
+	case !s.inLine(c):
+		return true
+	case time.Now().Before(c.bindAt) || !s.machine.queue.Binding(c.ticket, s.id):
+		return false
+	}
+	c.tell(s.machine.queue.Position(c.ticket))
+	return true
+}
+
+// bindSoon does so when it is time.
+func (s *Store) bindSoon(c *call) {
+	s.unbound = append(s.unbound, c)
+	if d := time.Until(c.bindAt); d > 0 {
+		time.AfterFunc(d, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.bindAll()
+		})
+	}
+}
+
+func (s *Store) bindAll() { s.unbound = slices.DeleteFunc(s.unbound, s.bind) }
 
 // tellEvery is how often positions are told at most.
 const tellEvery = time.Second

@@ -60,6 +60,9 @@ type checker struct {
 	owner map[ticketName]int64
 	ran   map[ticketName]int // the candidate
 
+	waits  []map[*reference.Entry][]string // who waits after each entry, for what
+	handed map[ticketName]int64            // the last entry that the replica had read
+
 	// After each entry: which scopes somebody waits for, and what was lent to whom.
 	claimed []map[string]bool
 	lent    []map[string]int64
@@ -71,6 +74,7 @@ func goThroughLog(t testing.TB, schema string) *checker {
 	t.Helper()
 	c := &checker{
 		t: t, live: map[ticketName]*reference.Entry{}, owner: map[ticketName]int64{}, ran: map[ticketName]int{},
+		waits: make([]map[*reference.Entry][]string, 1), handed: map[ticketName]int64{},
 		claimed: make([]map[string]bool, 1), lent: make([]map[string]int64, 1),
 	}
 	for i, e := range readLog(t, schema) {
@@ -96,6 +100,7 @@ func (c *checker) entry(e row) {
 			Keep bool
 		}
 		Forget *ticketName
+		Hand   *handCommand
 		Give   []queue.Loan
 	}
 	if len(e.Commands) > 0 {
@@ -115,6 +120,8 @@ func (c *checker) entry(e row) {
 			c.end(now, command.Release.ticketName, e.Replica)
 		case command.Forget != nil:
 			c.end(now, *command.Forget, e.Replica)
+		case command.Hand != nil:
+			c.hand(now, e, command.Hand)
 		case command.Give != nil:
 			for _, l := range command.Give {
 				c.model.Return(e.Replica, l.Scope, l.N)

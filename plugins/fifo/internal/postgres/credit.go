@@ -174,6 +174,7 @@ func (s *Store) repay(c *call) {
 // giveBack returns n of k soon.
 func (s *Store) giveBack(k *credit, n int64) {
 	s.credits.giveBack(k, n)
+	s.pressLocked()
 	s.kick()
 }
 
@@ -197,6 +198,8 @@ func (s *Store) asks(c *call) {
 		}
 	}
 	s.bring(c)
+	c.undecided, c.early = true, c.place > 0 || c.record.Arrival <= s.places.last()
+	s.line.count(c, c.early, 1)
 }
 
 // bring returns one of everything that c asks for, where that is possible.
@@ -218,6 +221,10 @@ func (s *Store) answered(c *call) {
 		s.credits.tidy(k)
 	}
 	c.asked = nil
+	if c.undecided {
+		c.undecided = false
+		s.line.count(c, c.early, -1)
+	}
 }
 
 // keeps reports whether what c held may be kept for the next request.
@@ -254,9 +261,10 @@ func (s *Store) kept(c *call) {
 // loseCredits forgets all credits: the log has ended the loans. What runs on them
 // is to be brought back.
 func (s *Store) loseCredits() {
-	s.credits.of, s.credits.owing = nil, nil
+	s.credits.of, s.credits.owing, s.line = nil, nil, line{}
+	clear(s.freeing)
 	for _, c := range s.calls {
 		c.sent = c.sent || c.credits != nil
-		c.credits, c.asked, c.ticket = nil, nil, nil
+		c.credits, c.asked, c.ticket, c.undecided = nil, nil, nil, false
 	}
 }

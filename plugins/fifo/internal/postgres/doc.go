@@ -24,13 +24,14 @@
 //  2. The order point of a request that starts on credits is the end of what its
 //     replica has read of the log. There, nobody waits who may need any of what it
 //     takes: not what others wait for now, but all that they may come to need. So it
-//     passes nobody who has a place before it.
+//     passes nobody whose place its replica knows of.
 //  3. Who begins to wait recalls, by the entry that gives him his place, all credits
 //     of all that he may need. A replica that has read it spends no more of them; it
-//     returns at once what is idle, and the rest as it comes free, and is lent no
-//     more as long as somebody waits. So a replica passes him at most for as long
-//     as it has not read his entry: a notification wakes it for that, and if that
-//     is lost, it reads every second while it has credits.
+//     answers at once, by returning what is idle and saying that the rest is in use,
+//     returns that as it comes free, and is lent no more as long as somebody waits.
+//     His place is binding, and he is told that he waits, when all have answered:
+//     from then on nobody passes him. A notification wakes the replicas for that; if
+//     it is lost, they read every second while they have credits.
 //  4. In its own replica, nobody passes him even for that long: what a request asks
 //     the log for, and its replica has, goes back in the same entry, so that it is
 //     free for the request; what the replica has not, it spends on nobody who
@@ -54,6 +55,32 @@
 // Credits grow by use: a replica has as many as it ran at once. Nothing is lent of
 // what somebody has waited for in the last second, so that it does not go back and
 // forth. What was not in use at any time of ten seconds goes back.
+//
+// # Heirs
+//
+// A replica that ends a lease knows who is going to get what it held, if the first
+// of all who wait for any of it is one of its own, and takes nothing else, on his
+// best candidate. It lets him run at once, and tells the log with its next step that
+// the lease has ended and who has inherited it. That is right, because
+//
+//  1. What the heir takes is what the lease held, and the log gives it to nobody in
+//     between: the end of the one and the beginning of the other are one command. If
+//     the log has let the heir start meanwhile, on something else, that is free by
+//     the command.
+//  2. The order point of the heir is the end of what his replica has read of the log;
+//     the command names that entry. There, nobody who comes before him waits for
+//     anything that he takes, but for those of his own replica that have left or
+//     have inherited already.
+//  3. Nor is there anybody of his own replica who might come before him: none that
+//     has asked the log and has no answer, and none that may come to wait for what
+//     the heir takes because of something that the replica has ended and that the
+//     log has not heard of.
+//
+// Nor does an heir pass anybody else whose place is binding. Whom a replica has not
+// read of comes later than all whom it knows, or has a higher priority, or has had
+// his place before, such as after a failover. A replica has heirs only for 25 ms after it
+// has read the log, and none of a priority below 0. The places of those who have a
+// higher priority, or had their places before, are binding 25 ms after their entry.
 //
 // # The lock
 //

@@ -212,6 +212,12 @@ func TestFencedReplicaComesBack(t *testing.T) {
 	}
 	third := line(t, a, ask("a3", 3))
 	isWaiting(t, second, 1500*time.Millisecond)
+	for _, id := range []string{"b1", "a3"} { // a knows them
+		waitFor(t, func() bool {
+			_, state := a.State()
+			return containsTicket(state, id)
+		})
+	}
 	release(t, runs)
 	var lease policy.Lease
 	for i := range 3 {

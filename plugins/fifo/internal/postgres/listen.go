@@ -97,6 +97,7 @@ func (s *Store) heard(payload string) {
 	s.mu.Unlock()
 	for word := range strings.FieldsSeq(payload) {
 		if n, err := strconv.ParseInt(word, 10, 64); err == nil && (n == id || n == everybody[0]) {
+			s.press()
 			s.kick()
 		}
 	}

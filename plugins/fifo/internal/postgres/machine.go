@@ -35,6 +35,7 @@ type command struct {
 	Run     *queue.Record `json:"run,omitempty"`     // it runs on its one candidate
 	Release *release      `json:"release,omitempty"` // a lease ends
 	Forget  *name         `json:"forget,omitempty"`  // a wait, or a lease that nobody used, ends
+	Hand    *hand         `json:"hand,omitempty"`    // a lease ends, and another request runs on what it held
 	Give    []queue.Loan  `json:"give,omitempty"`    // what the replica was lent goes back
 }
 
@@ -177,9 +178,11 @@ func (m *machine) do(e entry, c command) (result, []*queue.Ticket) {
 	case c.Run != nil:
 		return m.restore(e, c.Run, true)
 	case c.Release != nil:
-		if t := m.find(e, c.Release.name); t != nil && t.Running() {
-			return result{}, m.release(t, c.Release.usage())
+		if t := m.find(e, c.Release.name); t != nil {
+			return result{}, m.drop(t, c.Release.usage())
 		}
+	case c.Hand != nil:
+		return m.hand(e, c.Hand)
 	case c.Forget != nil:
 		if t := m.find(e, *c.Forget); t != nil {
 			return result{}, m.forget(t)

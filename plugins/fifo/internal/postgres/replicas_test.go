@@ -124,7 +124,8 @@ func (l *load) check(schema string) {
 		}
 	}
 	c.checkUses(uses)
-	l.t.Logf("%d have run, %d of them on credits", len(l.ran), len(uses))
+	c.checkHands(l.uses)
+	l.t.Logf("%d have run, %d of them on credits and %d as heirs", len(l.ran), len(uses), len(c.handed))
 }
 
 // free checks that nothing is left of the load.
@@ -222,4 +223,13 @@ func TestLateReplicaAgrees(t *testing.T) {
 	second := open(t, schema)
 	l.free(second)
 	agree(t, []*postgres.Store{first, second})
+}
+
+func waitFor(t *testing.T, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it does not happen")
+		}
+	}
 }

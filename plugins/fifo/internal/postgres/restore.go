@@ -110,7 +110,8 @@ func (s *Store) attach(req *policy.AdmitRequest) *call {
 	c.abandon = nil
 	c.follow(req)
 	if s.inLine(c) {
-		c.tell(s.machine.queue.Position(c.ticket))
+		s.bindSoon(c)
+		s.bindAll()
 	}
 	return c
 }

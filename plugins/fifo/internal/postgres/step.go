@@ -33,6 +33,11 @@ func (s *Store) take(op int64) (*batch, error) {
 	defer s.mu.Unlock()
 	b := &batch{}
 	n := min(len(s.pending), maxBatch)
+	s.pressing = n < len(s.pending)
+	select {
+	case <-s.pressed:
+	default:
+	}
 	if time.Now().Before(s.holdUntil) {
 		n = min(n, s.runs())
 	}
@@ -43,6 +48,7 @@ func (s *Store) take(op int64) (*batch, error) {
 			continue // has left before anybody knew of it
 		case r.Release != nil:
 			r.Release.Keep = s.keeps(c)
+		case r.Forget != nil:
 		default:
 			c.sent = true
 			b.arrival = max(b.arrival, c.record.Arrival)
@@ -129,6 +135,7 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 		if mine && e.Op == b.op && b.op != 0 {
 			seen = true
 			s.places.add(b.arrival, e.Seq)
+			s.crowded = crowded(b.requests, out.results)
 			for i, r := range b.requests {
 				s.deliver(r, out.results[i])
 			}
@@ -148,6 +155,7 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	}
 	if len(entries) > 0 {
 		s.hurry()
+		s.bindAll()
 		s.tell(time.Now())
 	}
 	for id := range others {
@@ -156,9 +164,22 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	return wake, nil
 }
 
+// crowded reports whether all who ask have to wait, or nobody asks.
+func crowded(requests []request, results []result) bool {
+	for i, r := range results {
+		if requests[i].Admit != nil && (r.ticket == nil || r.ticket.Running()) {
+			return false
+		}
+	}
+	return true
+}
+
 // deliver tells whose command it was what it has led to.
 func (s *Store) deliver(of request, r result) {
 	c := of.call
+	if of.Release != nil || of.Forget != nil {
+		s.free(c, -1)
+	}
 	switch {
 	case r.kept:
 		s.kept(c)
@@ -177,7 +198,10 @@ func (s *Store) deliver(of request, r result) {
 			s.hurried = append(s.hurried, c)
 			return
 		}
-		c.tell(s.machine.queue.Position(r.ticket))
+		if c.early || c.record.Priority > 0 {
+			c.bindAt = time.Now().Add(freshFor)
+		}
+		s.bindSoon(c)
 	}
 }
 

@@ -31,9 +31,18 @@ type Store struct {
 	believeUntil time.Time     // when it does not rely on its lease any more
 	offset       time.Duration // of the database's clock from ours
 	hurried      []*call       // that wait and may not, see hurry
-	waiting      int           // calls that wait
-	away         bool          // the store is out of reach, or closed
-	closed       bool
+
+	crowded  bool          // all who asked with the last step have to wait
+	pressing bool          // there is something urgent to say or to read
+	pressed  chan struct{} // tells it; holds one
+
+	unbound []*call        // that have not been told that they wait
+	readAt  time.Time      // the log was read after that instant
+	line    line           // of the calls that wait for an answer
+	freeing map[string]int // commands that will free a part of a scope
+	waiting int            // calls that wait
+	away    bool           // the store is out of reach, or closed
+	closed  bool
 
 	// Until then nobody is admitted: the database has lost the end of the log, and
 	// other replicas may not have told yet what they run.
@@ -71,7 +80,7 @@ func Open(dsn, schema string) (*Store, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
 		db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call), asleep: make(map[int64]bool),
-		credits: credits{quiet: quietFor},
+		credits: credits{quiet: quietFor}, freeing: make(map[string]int), pressed: make(chan struct{}, 1),
 	}
 	s.done.Go(func() { s.run(ctx) })
 	s.done.Go(func() { s.listen(ctx) })
@@ -168,6 +177,9 @@ func unavailable() error {
 // send sends a command with the next step.
 func (s *Store) send(r request) {
 	s.pending = append(s.pending, r)
+	if r.Hand == nil && (r.Admit == nil || r.call.record.NoWait) {
+		s.pressLocked()
+	}
 	s.kick()
 }
 
@@ -191,17 +203,20 @@ func (l *lessee) Release(_ context.Context, out policy.Outcome) error {
 	if c.state != running {
 		return nil
 	}
-	spent := c.credits != nil
-	s.end(c, nil)
-	if spent {
-		return nil
-	}
-	r := &release{name: c.name()}
+	var tokens *int64
 	if out.Usage != nil {
 		total := out.Usage.Total()
-		r.Tokens = &total
+		tokens = &total
 	}
-	s.send(request{command: command{Release: r}, call: c})
+	if s.handOver(c, tokens) {
+		return nil
+	}
+	spent := c.credits != nil
+	s.end(c, nil)
+	if !spent {
+		s.free(c, 1)
+		s.send(request{command: command{Release: &release{name: c.name(), Tokens: tokens}}, call: c})
+	}
 	return nil
 }
 

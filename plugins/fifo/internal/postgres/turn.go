@@ -38,8 +38,10 @@ func (s *Store) run(ctx context.Context) {
 				continue
 			}
 		case <-timer.C:
+			s.press()
 		}
 		for {
+			l.gather(ctx)
 			began := time.Now()
 			err := l.turn(ctx)
 			if ctx.Err() != nil {
@@ -51,6 +53,42 @@ func (s *Store) run(ctx context.Context) {
 			}
 		}
 		timer.Reset(l.pause())
+	}
+}
+
+// gatherFor is how long a step waits for more to say, if nothing is urgent.
+const gatherFor = 2 * time.Millisecond
+
+// gather waits a moment for more to say, if all who ask have to wait anyway and
+// nobody waits for what there is to say.
+func (l *loop) gather(ctx context.Context) {
+	l.mu.Lock()
+	wait := l.crowded && !l.pressing && l.machine != nil
+	l.mu.Unlock()
+	if !wait {
+		return
+	}
+	timer := time.NewTimer(gatherFor)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-l.pressed:
+	}
+}
+
+// press makes the next step come soon.
+func (s *Store) press() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pressLocked()
+}
+
+func (s *Store) pressLocked() {
+	s.pressing = true
+	select {
+	case s.pressed <- struct{}{}:
+	default:
 	}
 }
 
@@ -74,7 +112,6 @@ func (l *loop) turn(ctx context.Context) error {
 		}
 		return err
 	}
-	l.believe(began)
 	before := l.machine.seq
 	wake, err := l.read(entries, l.batch)
 	if err != nil {
@@ -82,6 +119,7 @@ func (l *loop) turn(ctx context.Context) error {
 		return err
 	}
 	l.batch = nil
+	l.believe(began)
 	if l.machine.seq > before {
 		l.setClock()
 	}
@@ -116,7 +154,7 @@ func (l *loop) step(ctx context.Context) (entries []entry, began time.Time, err 
 func (l *loop) believe(began time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.believeUntil = began.Add(believeFor)
+	l.believeUntil, l.readAt = began.Add(believeFor), began
 }
 
 // tick returns when a window has room again for somebody of this process, in
@@ -155,6 +193,7 @@ func (l *loop) join(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.id, l.machine, l.batch, l.pending = id, m, nil, nil
+	l.loseCredits() // and what was noted since
 	for _, c := range l.inOrder() {
 		if c.state != running {
 			l.asks(c)

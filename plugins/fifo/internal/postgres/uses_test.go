@@ -5,9 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/reference"
+	"github.com/usherproxy/usher/policy"
 )
 
-// noteLoans notes which scopes are claimed, and what is lent, after an entry.
+// noteLoans notes which scopes are claimed, what is lent, and who waits for what,
+// after an entry.
 func (c *checker) noteLoans(now time.Time) {
 	claimed, lent := map[string]bool{}, map[string]int64{}
 	for _, id := range c.model.Scopes() {
@@ -15,6 +19,11 @@ func (c *checker) noteLoans(now time.Time) {
 	}
 	c.model.Loans(func(holder int64, id string, n int64) { lent[loanName(holder, id)] = n })
 	c.claimed, c.lent = append(c.claimed, claimed), append(c.lent, lent)
+	waits := map[*reference.Entry][]string{}
+	for _, o := range c.model.Waiting {
+		waits[o] = c.model.Waits(o)
+	}
+	c.waits = append(c.waits, waits)
 }
 
 func loanName(holder int64, id string) string { return fmt.Sprint(holder, " ", id) }
@@ -99,4 +108,39 @@ func (c *checker) rightful(u use) bool {
 		}
 	}
 	return false
+}
+
+// A handCommand is what the log says of a lease that has passed to another request
+// of its replica.
+type handCommand struct {
+	ticketName
+	To    ticketName
+	On    int
+	After int64
+}
+
+// hand ends a lease, and lets an heir run on what it held, who may pass those of
+// whom his replica did not know yet.
+func (c *checker) hand(now time.Time, e row, h *handCommand) {
+	from, to := c.live[h.ticketName], c.live[h.To]
+	if from == nil || to == nil || c.owner[h.ticketName] != e.Replica || c.owner[h.To] != e.Replica || !c.runs(from) || h.After >= e.Seq {
+		c.t.Fatalf("entry %d: %+v", e.Seq, h)
+	}
+	c.model.Hand(now, from, &policy.Usage{}, to, h.On, func(o *reference.Entry, scope string) bool {
+		return slices.Contains(c.waits[h.After][o], scope)
+	})
+	delete(c.live, h.ticketName)
+	c.handed[h.To] = h.After
+	c.ran[h.To] = h.On
+}
+
+// checkHands checks that what the log says about when heirs have started is what
+// their users have seen.
+func (c *checker) checkHands(uses []use) {
+	c.t.Helper()
+	for _, u := range uses {
+		if after, ok := c.handed[u.name]; ok && (after < u.from[0] || after > u.from[1]) {
+			c.t.Errorf("%v has started after entry %d, as the log says, and between %v", u.name, after, u.from)
+		}
+	}
 }

@@ -20,6 +20,7 @@ func TestQueueAgreesWithTheModel(t *testing.T) {
 	if testing.Short() {
 		histories = 100
 	}
+	var handed int
 	for seed := range uint64(histories) {
 		if !t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			h := newHistory(t, seed)
@@ -27,9 +28,13 @@ func TestQueueAgreesWithTheModel(t *testing.T) {
 				h.advance()
 			}
 			h.drain()
+			handed += h.handed
 		}) {
 			return
 		}
+	}
+	if handed < histories {
+		t.Errorf("leases have passed to heirs %d times only", handed)
 	}
 }
 
@@ -44,6 +49,8 @@ type history struct {
 	limit map[string]int64
 	asked map[string]bool // who was asked to return what
 	count int64
+
+	handed int // how often a lease has passed to an heir
 
 	// What kind of history it is.
 	rules   []queue.Rules
@@ -69,8 +76,11 @@ func newHistory(t *testing.T, seed uint64) *history {
 	if dice.IntN(3) == 0 {
 		h.rules = append(h.rules, queue.Rules{Order: queue.OrderStrict}, queue.Rules{Order: queue.OrderStrict, QueueLimit: 3})
 	}
-	if dice.IntN(3) == 0 {
+	switch dice.IntN(3) {
+	case 0:
 		h.kinds = []policy.ScopeKind{policy.ScopeConcurrency, policy.ScopeTokens, policy.ScopeTokens}
+	case 1:
+		h.kinds = []policy.ScopeKind{policy.ScopeConcurrency}
 	}
 	return h
 }
@@ -86,7 +96,9 @@ func (h *history) step() {
 	switch p := h.rand.IntN(100); {
 	case p < 55 || len(h.pairs) == 0:
 		h.admit()
-	case p < 83:
+	case p < 75:
+		h.hand()
+	case p < 85:
 		h.end(h.rand.IntN(len(h.pairs)))
 	case p < 93:
 		h.loan()

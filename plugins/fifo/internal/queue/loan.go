@@ -128,6 +128,10 @@ func (q *Queue) Recalled(f func(scope string, holder int64)) {
 // holder, have said that they use it.
 func (q *Queue) Settled(t *Ticket, holder int64) bool { return !lentToOthers(t.line.parked, holder) }
 
+// Binding reports whether nobody but holder will start on what he was lent of
+// anything that t, which waits, may need.
+func (q *Queue) Binding(t *Ticket, holder int64) bool { return !lentToOthers(t.line.scopes, holder) }
+
 func lentToOthers(scopes []*scope, holder int64) bool {
 	return slices.ContainsFunc(scopes, func(s *scope) bool {
 		return slices.ContainsFunc(s.loans, func(l loan) bool { return l.holder != holder && !l.answered })

@@ -29,7 +29,7 @@ func (m *Model) checkGrant(now time.Time, e *Entry) {
 			m.broken = append(m.broken, fmt.Errorf("%s started, and %d of %d of %v are used", e.Request.ID, used, m.limits[k].n, k))
 		}
 		for _, earlier := range m.Waiting {
-			if earlier.before(e) {
+			if earlier.before(e) && (m.known == nil || m.known(earlier, k.id)) {
 				m.checkPass(now, earlier, e, k)
 			}
 		}

@@ -111,7 +111,27 @@ func (m *Model) Loans(f func(holder int64, scope string, n int64)) {
 	}
 }
 
-// Holds returns the scopes that e, which runs, holds.
+// Holds returns the scopes that e, which runs, holds, some perhaps more than once.
 func (e *Entry) Holds() []policy.Scope {
 	return slices.Concat(e.Request.Scopes, e.candidates[e.Candidate].Scopes)
+}
+
+// Waits returns the concurrency scopes that e, which waits, waits for, and those in
+// which room may be kept for it, some perhaps more than once.
+func (m *Model) Waits(e *Entry) (ids []string) {
+	for _, k := range slices.Concat(m.kinds[e.kind()], e.keeps()) {
+		if k == loanKey(k.id) {
+			ids = append(ids, k.id)
+		}
+	}
+	return ids
+}
+
+// Needs returns the scopes that e may hold, some perhaps more than once.
+func (e *Entry) Needs() []policy.Scope {
+	all := e.Request.Scopes
+	for _, c := range e.candidates {
+		all = slices.Concat(all, c.Scopes)
+	}
+	return all
 }

@@ -23,6 +23,8 @@ type Model struct {
 	loans  []*loan
 	kinds  map[string][]key // what the entries of one kind wait for
 	broken []error
+
+	known func(e *Entry, scope string) bool // who must not be passed now, if it is set
 }
 
 // An Entry is a request that waits or runs.
@@ -104,12 +106,33 @@ func (m *Model) Cancel(now time.Time, e *Entry) {
 
 // Release ends the lease of e.
 func (m *Model) Release(now time.Time, e *Entry, usage *policy.Usage) {
+	m.end(e, usage)
+	m.Settle(now)
+}
+
+func (m *Model) end(e *Entry, usage *policy.Usage) {
 	m.Running = slices.DeleteFunc(m.Running, func(o *Entry) bool { return o == e })
 	for i, t := range m.taken {
 		if t.by == e && t.key.kind == policy.ScopeTokens && usage != nil {
 			m.taken[i].amount = usage.Total()
 		}
 	}
+}
+
+// Hand ends the lease of e, and lets heir run on what it held. On scopes for which
+// somebody was not known to wait, he passes him rightfully.
+func (m *Model) Hand(now time.Time, e *Entry, usage *policy.Usage, heir *Entry, candidate int, known func(o *Entry, scope string) bool) {
+	m.end(e, usage)
+	m.known = known
+	switch {
+	case slices.Contains(m.Waiting, heir):
+		m.leave(heir)
+		m.grant(now, heir, candidate)
+	case heir.Candidate != candidate:
+		m.end(heir, nil)
+		m.grant(now, heir, candidate)
+	}
+	m.known = nil
 	m.Settle(now)
 }
 
