@@ -22,10 +22,11 @@ test: e2e-deps postgres python ## all tests, with the race detector
 e2e-deps: ## what the end-to-end tests need: from npm, and a collector that is built once
 	./internal/e2e/setup.sh
 
-postgres: ## a server for the tests of the store that replicas share: $PGBIN, or Debian's
-	@test -x "$$PGBIN/initdb" || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || { \
+postgres: ## a server and a pooler for the tests of the store that replicas share: $PGBIN, or Debian's
+	@{ test -x "$$PGBIN/initdb" || ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; } && \
+		{ command -v pgbouncer >/dev/null || test -x /usr/sbin/pgbouncer; } || { \
 		sudo=$$(test "$$(id -u)" = 0 || echo sudo); \
-		$$sudo apt-get update -q && $$sudo apt-get install -yq --no-install-recommends postgresql; }
+		$$sudo apt-get update -q && $$sudo apt-get install -yq --no-install-recommends postgresql pgbouncer; }
 
 python: ## what the example policy in Python needs, from Debian's packages
 	@/usr/bin/python3 -c 'import grpc, google.protobuf' 2>/dev/null && command -v protoc >/dev/null && test -f /usr/include/google/protobuf/timestamp.proto || { \

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/usherproxy/usher/bench/admission/internal/checker"
 	"github.com/usherproxy/usher/bench/admission/internal/fleet"
 	"github.com/usherproxy/usher/bench/admission/internal/load"
+	"github.com/usherproxy/usher/internal/pgserver"
 	"github.com/usherproxy/usher/internal/pgtest"
 )
 
@@ -76,6 +78,32 @@ func TestCheckerFindsFaults(t *testing.T) {
 			t.Log(report)
 			if len(found(report)) == 0 {
 				t.Errorf("the fault was not found: %v", report)
+			}
+		})
+	}
+}
+
+// Whatever is done to a replica or to the database, nothing is wrong. All there is
+// to be done takes longer: go run ./bench/admission -chaos 1.
+func TestChaos(t *testing.T) {
+	for _, c := range chaoses {
+		if c.long {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			server, err := pgserver.Start("fsync=off")
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := map[string]any{"store": "postgres", "dsn": server.DSN(), "schema": "usher", "queue_limit": 0, "max_wait": "0s"}
+			tr, end, err := c.trial(t.Context(), server, config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			clean(t, tr)
+			if err := errors.Join(end(), server.Stop()); err != nil {
+				t.Error(err)
 			}
 		})
 	}

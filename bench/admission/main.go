@@ -4,6 +4,7 @@
 //
 //	go run ./bench/admission            # measures, beside single-row updates
 //	go run ./bench/admission -check 20  # random loads, whose callers' events are checked
+//	go run ./bench/admission -chaos 1   # the same, while replicas and the database are harmed
 //
 // What it measures are figures of one machine at one moment. Compare rows of one run.
 package main
@@ -29,12 +30,16 @@ func main() {
 	store := flag.String("store", "postgres", "the store: postgres, or memory with one process")
 	dsn := flag.String("dsn", "", "a PostgreSQL server to use instead of an own one")
 	measure := flag.Duration("time", 5*time.Second, "how long each row, or each load, takes")
+	chaos := flag.Int("chaos", 0, "instead of measuring, do all harm to replicas and their database, so many `times`")
 	check := flag.Int("check", 0, "instead of measuring, check this many random `loads`")
 	seed := flag.Uint64("seed", 1, "the first load to check")
 	callers := flag.Int("callers", 500, "how many `callers` a load to check may have, about")
 	flag.Parse()
 	b := &bench{store: *store, measure: *measure, out: os.Stdout}
 	err := b.main(context.Background(), *dsn, func(ctx context.Context) (err error) {
+		if *chaos > 0 {
+			return b.chaos(ctx, *chaos)
+		}
 		if *check > 0 {
 			return b.check(ctx, *seed, *check, *callers)
 		}
