@@ -224,6 +224,18 @@ func TestB71PromptsWithFilesGoToTheirHolder(t *testing.T) {
 	other.expect(t, 0)
 }
 
+// Keys of one account know the same.
+func TestB71AnyKeyOfTheAccountWillDo(t *testing.T) {
+	id := newResponseID()
+	up := newUpstream(t, answers(http.StatusOK, answerOf(id)), limited("Retry-After", "30"), answers(http.StatusOK, answerOf(id)))
+	st := serve(t, setup{usher: up.providerOf(key(1, "account a")+key(2)+key(3, "account a")) + inOrder + model(up)})
+	st.expectAttempts(st.do("POST", responsesPath, `{"model":"m"}`), "k1 200 ok")
+	more := `{"model":"m","previous_response_id":"` + id + `"}`
+	r := st.do("POST", responsesPath, more)
+	st.expectAttempts(r, "k1 429 rate_limited", "k3 200 ok")
+	up.expect(t, 3)
+}
+
 // A job may run although its answer is lost.
 func TestB59JobsAreNotStartedTwice(t *testing.T) {
 	const body = `{"model":"m","prompt":"p"}`

@@ -52,6 +52,8 @@ type Operation struct {
 
 	request request
 
+	place, prefix, suffix string // of the route: what varies, and what is around it
+
 	// Azure has paths of its own. under is what stands before the path that the
 	// operation has elsewhere, target that path, if it is another one, and
 	// deployed says that Azure has the operation below a deployment.
@@ -179,6 +181,7 @@ func newDialect(d dialect) *dialect {
 	for i := range d.operations {
 		d.operations[i].Format = d.name
 		d.operations[i].dialect = &d
+		d.operations[i].setPlace()
 	}
 	return &d
 }

@@ -15,32 +15,48 @@ var verbs = []string{
 
 // at reports whether path is one of op's.
 func (op *Operation) at(path string) bool {
-	return op.Route == path || op.inPath() && op.Model(path) != "" || op.thing(path) != ""
+	switch {
+	case op.place == "":
+		return op.Route == path
+	case !strings.HasPrefix(path, op.prefix): // almost always
+		return false
+	case op.inPath():
+		return op.Model(path) != ""
+	}
+	return op.thing(path) != ""
+}
+
+// The places of a route: what stands there is in the path.
+const (
+	modelPlace = "{model}"
+	thingPlace = "{path}" // at the end: a name, and perhaps more segments
+)
+
+// setPlace finds the place of the route.
+func (op *Operation) setPlace() {
+	for _, place := range []string{modelPlace, thingPlace} {
+		if prefix, suffix, ok := strings.Cut(op.Route, place); ok {
+			op.place, op.prefix, op.suffix = place, prefix, suffix
+		}
+	}
 }
 
 // Model returns the model that the path, with escapes decoded, names in the
 // place of {model} of op's route, or the empty string. A model's name may have
 // slashes.
 func (op *Operation) Model(path string) string {
-	prefix, suffix, ok := op.aroundModel()
-	if !ok || len(path) < len(prefix)+len(suffix) || !strings.HasPrefix(path, prefix) || !strings.HasSuffix(path, suffix) {
+	if !op.inPath() || len(path) < len(op.prefix)+len(op.suffix) || !strings.HasPrefix(path, op.prefix) || !strings.HasSuffix(path, op.suffix) {
 		return ""
 	}
-	model := path[len(prefix) : len(path)-len(suffix)]
+	model := path[len(op.prefix) : len(path)-len(op.suffix)]
 	if verb := model[strings.LastIndex(model, ":")+1:]; verb != model && slices.Contains(verbs, verb) {
 		return ""
 	}
 	return model
 }
 
-// aroundModel returns what stands before and after {model} in the route.
-func (op *Operation) aroundModel() (prefix, suffix string, ok bool) {
-	prefix, rest, ok := strings.Cut(op.Route, "{model}")
-	return prefix, rest, ok
-}
-
 // inPath reports whether the path names the model.
-func (op *Operation) inPath() bool { return strings.Contains(op.Route, "{model}") }
+func (op *Operation) inPath() bool { return op.place == modelPlace }
 
 // SplicePath returns the path at a provider, decoded and as it is escaped, of a
 // request with the URL u, with its model replaced by the given one. A model
@@ -52,8 +68,8 @@ func (op *Operation) SplicePath(u *url.URL, model string) (path, escaped string)
 		return op.target, op.target
 	}
 	path, escaped = u.Path, u.EscapedPath()
-	if prefix, suffix, ok := op.aroundModel(); ok && op.Model(path) != model {
-		path, escaped = prefix+model+suffix, prefix+url.PathEscape(model)+suffix
+	if op.inPath() && op.Model(path) != model {
+		path, escaped = op.prefix+model+op.suffix, op.prefix+url.PathEscape(model)+op.suffix
 	}
 	if op.under == "" {
 		return path, escaped

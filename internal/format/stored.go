@@ -6,21 +6,17 @@ import (
 	"strings"
 )
 
-// below ends the route of an operation on one of many things, and on what is
-// below it: a name, and perhaps more segments.
-const belowRoute = "/{path}"
-
 // methods are those of the operations on stored things.
 var methods = []string{http.MethodGet, http.MethodPost, http.MethodDelete}
 
 // stored returns the operations on the things below a route, and with the route
 // itself on all of them.
 func stored(name, route string) []Operation {
-	return append(onThings(Stored, name, route), onThings(Stored, name, route+belowRoute)...)
+	return append(onThings(Stored, name, route), onThings(Stored, name, route+"/"+thingPlace)...)
 }
 
 // followUps returns the operations on earlier answers, which lie below a route.
-func followUps(name, route string) []Operation { return onThings(FollowUp, name, route+belowRoute) }
+func followUps(name, route string) []Operation { return onThings(FollowUp, name, route+"/"+thingPlace) }
 
 func onThings(kind Kind, name, route string) []Operation {
 	ops := make([]Operation, 0, len(methods))
@@ -33,12 +29,8 @@ func onThings(kind Kind, name, route string) []Operation {
 // thing returns what stands in the place of {path} in op's route, or nothing. It
 // leads nowhere else.
 func (op *Operation) thing(path string) string {
-	prefix, ok := strings.CutSuffix(op.Route, belowRoute)
-	if !ok {
-		return ""
-	}
-	thing, ok := strings.CutPrefix(path, prefix+"/")
-	if !ok || climbs(thing) || slices.Contains(strings.Split(thing, "/"), "") {
+	thing, ok := strings.CutPrefix(path, op.prefix)
+	if !ok || op.place != thingPlace || climbs(thing) || slices.Contains(strings.Split(thing, "/"), "") {
 		return ""
 	}
 	return thing
