@@ -3,12 +3,14 @@ package e2e_test
 import (
 	"archive/zip"
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -134,8 +136,17 @@ func newAuthor(t *testing.T) *author {
 func (a *author) try(script string) (string, error) {
 	cmd := exec.Command("sh", "-euc", script)
 	cmd.Dir, cmd.Env = a.dir, a.env
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	// What a command leaves in the background has its output, too.
+	out, err := os.CreateTemp(filepath.Dir(a.dir), "output")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = out.Close() }() // it goes with its folder
+	cmd.Stdout, cmd.Stderr = out, out
+	err = cmd.Run()
+	text, readErr := os.ReadFile(out.Name())
+	return string(text), errors.Join(err, readErr)
 }
 
 // do is try for commands that must succeed.

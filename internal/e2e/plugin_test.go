@@ -11,18 +11,22 @@ import (
 	"testing"
 )
 
-// buildResidency builds a policy in a module of its own, as its author would.
-var buildResidency = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(buildDir, "residency")
-	module := filepath.Join(buildDir, "residency-module")
+// buildResidency builds the policy residency once.
+var buildResidency = sync.OnceValues(func() (string, error) { return buildAuthored("residency") })
+
+// buildAuthored builds a policy of testdata in a module of its own, as its
+// author would.
+func buildAuthored(name string) (string, error) {
+	path := filepath.Join(buildDir, name)
+	module := filepath.Join(buildDir, name+"-module")
 	repo, err := filepath.Abs(root)
 	if err != nil {
 		return "", err
 	}
-	if err := os.CopyFS(module, os.DirFS("testdata/residency")); err != nil {
+	if err := os.CopyFS(module, os.DirFS("testdata/"+name)); err != nil {
 		return "", err
 	}
-	gomod := "module example.com/residency\n\ngo 1.26.0\n\n" +
+	gomod := "module example.com/" + name + "\n\ngo 1.26.0\n\n" +
 		"require github.com/usherproxy/usher v0.0.0\n\nreplace github.com/usherproxy/usher => " + repo + "\n"
 	if err := os.WriteFile(filepath.Join(module, "go.mod"), []byte(gomod), 0o600); err != nil {
 		return "", err
@@ -35,7 +39,7 @@ var buildResidency = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	return path, goBuild(module, path, "-mod=mod", ".")
-})
+}
 
 func residency(t *testing.T) string {
 	t.Helper()
