@@ -8,32 +8,51 @@ import (
 
 // clearLocked makes nothing known of a fact that was known until now.
 func (s *subject) clearLocked(now time.Time, f fact) {
+	d := &s.draft
 	switch f {
 	case factQuota:
-		s.draft.Quota = s.draft.Quota.join(Hold{Cleared: now})
+		d.Quota = d.Quota.join(Hold{Cleared: past(now, d.Quota.At)})
 	case factCooldown:
-		s.draft.Cooldown = s.draft.Cooldown.join(Hold{Cleared: now})
+		d.Cooldown = d.Cooldown.join(Hold{Cleared: past(now, d.Cooldown.At)})
 	case factAccount:
-		s.draft.Account = AccountState{Standing: StandingGood, At: now}
+		d.Account = AccountState{Standing: StandingGood, At: past(now, d.Account.At)}
 	case factLearned:
-		s.draft.Learned = Learned{Since: now}
+		d.Learned = Learned{Since: past(now, d.Learned.Since)}
 	case factRefused:
-		s.refused = breaker{Breaker: Breaker{MovedAt: now}}
+		s.refused = closed(now, s.refused)
 	}
 	kind, name := f.cut()
 	switch kind {
 	case windowFacts:
-		s.draft.Windows = slices.Clone(s.draft.Windows)
-		for i := range s.draft.Windows {
-			if w := &s.draft.Windows[i]; w.Name == name {
-				w.Used, w.ObservedAt = 0, later(w.ObservedAt, now)
+		d.Windows = slices.Clone(d.Windows)
+		for i := range d.Windows {
+			if w := &d.Windows[i]; w.Name == name {
+				w.Used, w.ObservedAt = 0, past(now, w.ObservedAt)
 			}
 		}
 	case circuitFacts:
-		*s.circuitLocked(name, true) = breaker{Breaker: Breaker{MovedAt: now}}
+		b := s.circuitLocked(name, true)
+		*b = closed(now, *b)
 	case healthFacts:
-		s.draft.Health, _ = withHealth(s.draft.Health, Health{Format: name, Score: 1, At: now})
+		for _, h := range d.Health {
+			if h.Format == name {
+				d.Health, _ = withHealth(d.Health, Health{Format: name, Score: 1, At: past(now, h.At)})
+			}
+		}
 	}
+}
+
+// past returns now, or the first instant past t: what is cleared counts as said
+// after what it clears.
+func past(now, t time.Time) time.Time {
+	if now.After(t) {
+		return now
+	}
+	return t.Add(time.Nanosecond)
+}
+
+func closed(now time.Time, b breaker) breaker {
+	return breaker{Breaker: Breaker{MovedAt: past(now, b.MovedAt)}}
 }
 
 // cut splits the name of a fact of which there may be several.

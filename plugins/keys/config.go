@@ -28,7 +28,7 @@ type Config struct {
 
 	// Plans are the values of the label "plan", the preferred first, for the
 	// order plan.
-	Plans []string `json:"plans"`
+	Plans Names `json:"plans"`
 
 	// QuotaReserve is the per cent of each quota that is kept. The default is
 	// 0. Raise it if what is left is wanted for work that does not pass here.

@@ -10,13 +10,15 @@ import (
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for config, want := range map[string]string{
-		``:                                "",
-		`{}`:                              "",
-		`{"order": "least_loaded"}`:       "",
-		`{"order": "random"}`:             "order: ",
-		`{"order": 1}`:                    "order: ",
-		`{"order": "affinity plan cost"}`: "plans: ",
-		`{"plans": ["free"]}`:             "plans: ",
+		``:                                   "",
+		`{}`:                                 "",
+		`{"order": "least_loaded"}`:          "",
+		`{"order": "random"}`:                "order: ",
+		`{"order": 1}`:                       "order: ",
+		`{"order": "affinity plan cost"}`:    "plans: ",
+		`{"order": "plan", "plans": "free"}`: "",
+		`{"order": "plan", "plans": 7}`:      "plans: wants one or more words",
+		`{"plans": ["free"]}`:                "plans: ",
 		`{"order": ["affinity", "plan"], "plans": ["free", "pro"]}`: "",
 		`{"store": "redis"}`:    "store: ",
 		`{"store": "postgres"}`: "dsn: ",

@@ -61,17 +61,33 @@ func (w Word) total() bool { return w == Priority || w == Weighted }
 
 // UnmarshalJSON accepts one word, or a list of them.
 func (o *Order) UnmarshalJSON(raw []byte) error {
-	var list []Word
+	names, err := decodeNames(raw)
+	*o = nil
+	for _, name := range names {
+		*o = append(*o, Word(name))
+	}
+	return err
+}
+
+// Names are one or more words of the operator's choice.
+type Names []string
+
+// UnmarshalJSON accepts one name, or a list of them.
+func (n *Names) UnmarshalJSON(raw []byte) (err error) {
+	*n, err = decodeNames(raw)
+	return err
+}
+
+// decodeNames decodes a list, or a string with words.
+func decodeNames(raw []byte) (names []string, err error) {
 	var one string
 	if json.Unmarshal(raw, &one) == nil {
-		for word := range strings.FieldsSeq(one) {
-			list = append(list, Word(word))
-		}
-	} else if json.Unmarshal(raw, &list) != nil {
-		return errors.New("wants one or more words")
+		return strings.Fields(one), nil
 	}
-	*o = list
-	return nil
+	if json.Unmarshal(raw, &names) != nil {
+		return nil, errors.New("wants one or more words")
+	}
+	return names, nil
 }
 
 // validate reports what is wrong with the order.
