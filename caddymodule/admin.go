@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
+
+	"github.com/usherproxy/usher/internal/pluginhost"
 )
 
 func init() {
@@ -54,11 +56,12 @@ func (adminAPI) Routes() []caddy.AdminRoute {
 
 // pluginStatus is what /usher/status says of a plugin.
 type pluginStatus struct {
-	Name     string `json:"name"`
-	PID      int    `json:"pid"` // 0 while it is being restarted
-	Restarts int    `json:"restarts"`
-	Running  int    `json:"running"`
-	Waiting  int    `json:"waiting"`
+	Name     string           `json:"name"`
+	State    pluginhost.State `json:"state"`
+	PID      int              `json:"pid"` // 0 while it is being restarted
+	Restarts int              `json:"restarts"`
+	Running  int              `json:"running"`
+	Waiting  int              `json:"waiting"`
 }
 
 func serveStatus(w http.ResponseWriter, r *http.Request) error {
@@ -67,7 +70,7 @@ func serveStatus(w http.ResponseWriter, r *http.Request) error {
 		p, ok := value.(pooledPlugin)
 		if ok {
 			running, waiting := p.Held()
-			plugins = append(plugins, pluginStatus{p.Name(), p.PID(), p.Restarts(), running, waiting})
+			plugins = append(plugins, pluginStatus{p.Name(), p.State(), p.PID(), p.Restarts(), running, waiting})
 		}
 		return true
 	})

@@ -109,7 +109,7 @@ func (p *Plugin) lose(dead *process) {
 func (p *Plugin) serve(next *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.process = next
+	p.process, p.missed, p.failures = next, false, 0
 	close(p.ready)
 }
 

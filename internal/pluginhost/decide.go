@@ -12,11 +12,16 @@ import (
 )
 
 // Decide asks the policies of the plugin about one request. While the process
-// is being restarted it waits, as long as ctx allows. An admission that waits
+// is being restarted it waits, as long as ctx allows; but if it cannot be
+// restarted, it returns an error at once: the breaker is open, and whoever asks
+// has a way to go on without the plugin. An admission that waits
 // is collected by [Instance.Admit], or ended by [Instance.Cancel]; one that was
 // granted is ended by [Instance.Release]. If Decide returns an error, there is
 // nothing to end.
 func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Decision, error) {
+	if err := p.open(); err != nil {
+		return nil, err
+	}
 	var d *host.Decision
 	asked := false
 	err := p.call(ctx, p.unlessDeadly("decide", func(process *process) (err error) {

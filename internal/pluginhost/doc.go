@@ -18,6 +18,8 @@
 //     what it started ends with it in any case.
 //  8. Nothing that a process writes hangs it or harms the host.
 //
+// What the plugin does is its [State], of which there are few.
+//
 // A process gives way to the next one in four steps: it is taken out of
 // service, so that calls wait for the next one; it is ended; the calls that it
 // has answered are noted; and the next one gets its catalogs, its instances and

@@ -2,12 +2,14 @@ package pluginhost_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/usherproxy/usher/internal/pluginhost"
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/host"
 )
@@ -22,6 +24,12 @@ func TestHungProcessIsReplaced(t *testing.T) {
 	admitted := make(chan *policy.Request)
 	waits := w.wait(t.Context(), t, admitted)
 	suspend(t, w.PID())
+	eventually(t, func() error {
+		if state := w.State(); state == pluginhost.Ready {
+			return errors.New("the plugin is ready")
+		}
+		return nil
+	})
 	w.release(running[0])
 	if got := <-admitted; got.ID != waits.ID {
 		t.Errorf("%s may run, want %s", got.ID, waits.ID)

@@ -3,6 +3,7 @@ package pluginhost_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"testing"
@@ -25,16 +26,17 @@ func TestRestartsLeaveNothingBehind(t *testing.T) {
 		}
 	}
 	eventually(t, func() error {
-		if now := measure(t); now.goroutines > before.goroutines || now.files > before.files || now.children > before.children {
+		if now := measure(t); now.goroutines > before.goroutines || now.files > before.files || now.children > before.children || now.sockets > before.sockets {
 			return fmt.Errorf("after 10 restarts %+v, after %d %+v", before, times, now)
 		}
 		return nil
 	})
+	t.Logf("after 10 restarts %+v, after %d %+v", before, times, measure(t))
 	w.empty(t)
 }
 
 // A footprint is what a process uses.
-type footprint struct{ goroutines, files, children int }
+type footprint struct{ goroutines, files, children, sockets int }
 
 func measure(t testing.TB) footprint {
 	t.Helper()
@@ -42,5 +44,9 @@ func measure(t testing.TB) footprint {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return footprint{runtime.NumGoroutine(), len(files), len(children(t))}
+	sockets, err := filepath.Glob(filepath.Join(os.TempDir(), "plugin-dir*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return footprint{runtime.NumGoroutine(), len(files), len(children(t)), len(sockets)}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -38,6 +39,9 @@ type Plugin struct {
 	named     int                  // instances that were given a name
 	catalogs  map[string]*catalogUse
 	restarts  int
+	missed    bool      // the last probe
+	failures  int       // to restart, in a row
+	nextTry   time.Time // to restart
 
 	renewals chan renewal // to who supervises
 }

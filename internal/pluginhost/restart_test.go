@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/usherproxy/usher/internal/pluginhost"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -179,4 +181,48 @@ func TestNextProcessWaitsForWhatWasAnswered(t *testing.T) {
 	}
 	w.restarted(t, 1)
 	w.empty(t)
+}
+
+// While process after process fails nobody is held up, and nothing that waits
+// is lost.
+func TestBreakerOfAPluginThatCannotBeRestarted(t *testing.T) {
+	t.Parallel()
+	p, log, broken := flaky(t, "exit 1")
+	w := populate(t, p, log, `{}`)
+	if state := w.State(); state != pluginhost.Ready {
+		t.Errorf("state %s, want ready", state)
+	}
+	var running []*policy.Request
+	for range limit {
+		running = append(running, w.run(t))
+	}
+	admitted := make(chan *policy.Request)
+	waits := w.wait(t.Context(), t, admitted)
+	create(t, broken)
+	w.kill(t)
+	eventually(t, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if err := w.admit(ctx, w.request()); err == nil || !strings.Contains(err.Error(), "cannot be restarted") {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	})
+	if err := w.admit(within(t), w.request()); err == nil || w.State() != pluginhost.Restarting {
+		t.Errorf("state %s and %v, want restarting and an error at once", w.State(), err)
+	}
+	mend(t, broken)
+	w.release(running[0])
+	if got := <-admitted; got.ID != waits.ID {
+		t.Errorf("%s may run, want %s", got.ID, waits.ID)
+	}
+	for _, r := range append(running[1:], waits) {
+		w.release(r)
+	}
+	w.release(w.run(t))
+	w.empty(t)
+	closePlugin(p)
+	if state := p.State(); state != pluginhost.Stopped {
+		t.Errorf("state %s, want stopped", state)
+	}
 }

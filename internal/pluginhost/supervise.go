@@ -75,6 +75,7 @@ func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool, next 
 			continue
 		}
 		err := p.probe(ctx, current)
+		p.probed(err == nil)
 		switch {
 		case ctx.Err() != nil: // Close: the answer may have been on its way
 		case err == nil:
@@ -116,9 +117,11 @@ func (p *Plugin) bury(dead *process, gently bool) (how string) {
 
 // restart returns a new process that has taken over, or nil if ctx ended.
 func (p *Plugin) restart(ctx context.Context, backoff *time.Duration) *process {
+	served := true
 	for {
 		pause := *backoff/2 + rand.N(*backoff)
 		*backoff = min(*backoff*2, p.timing.backoffMax)
+		p.triesAt(time.Now().Add(pause), served)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -140,6 +143,7 @@ func (p *Plugin) restart(ctx context.Context, backoff *time.Duration) *process {
 			}
 			next.end(0)
 		}
+		served = false
 		if ctx.Err() == nil {
 			p.log.Error("restart plugin", zap.Error(err), zap.Duration("next_try_in", *backoff))
 		}
