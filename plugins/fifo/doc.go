@@ -38,6 +38,10 @@
 //  14. Replicas that share a store have one queue and one set of limits. What a
 //     replica holds that is gone is free within 15 seconds, and one that was taken
 //     for dead brings back what it runs.
+//  15. While the shared store is out of reach, nobody is admitted but where
+//     on_store_error says so. What all replicas admit alone is together at most
+//     each limit, beside what ran before. When the store is back, nothing is
+//     admitted beyond a limit because of what was admitted alone.
 //
 // A [Store] keeps them; package storetest checks that it does.
 package fifo

@@ -114,7 +114,7 @@ func (c *check) intervals(since map[*use]inference) map[string][]interval {
 	for _, u := range c.uses {
 		from, why := min(u.run, u.left), ""
 		if i, ok := since[u]; ok {
-			from, why = i.at, " (has to hold it since "+i.by.String()+" ran, which came later)"
+			from, why = i.at, fmt.Sprintf(", as %s has to hold it since %s ran, which came later", u, i.by)
 		}
 		switch {
 		case u.run < never:
@@ -192,8 +192,13 @@ func (c *check) exceeded(held map[string][]interval) (found []string) {
 				lastAsk = max(lastAsk, h.use.ask)
 			}
 			if limit := limits.highest(min(lastAsk, ch.at), ch.at); int64(len(holders)) > limit {
-				found = append(found, fmt.Sprintf("%s holds %s at %d: %d of %d%s",
-					ch.holds.use, scope, ch.at, len(holders), limit, ch.holds.why))
+				why := ""
+				for h := range holders {
+					if h.why > why {
+						why = h.why
+					}
+				}
+				found = append(found, fmt.Sprintf("%s holds %s at %d: %d of %d%s", ch.holds.use, scope, ch.at, len(holders), limit, why))
 			}
 		}
 	}

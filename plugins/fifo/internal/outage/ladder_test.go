@@ -131,7 +131,7 @@ func line(t *testing.T, s outage.Store, req *policy.AdmitRequest) <-chan policy.
 	return leases
 }
 
-// Alone, each replica admits its share, with what it ran before. Who waited in the
+// Invariant 15: alone, each replica admits its share, with what it ran before. Who waited in the
 // shared queue is served. Back again, nobody is admitted beyond the limit, by
 // what was admitted alone and what is admitted then.
 func TestGoingOnAlone(t *testing.T) {
