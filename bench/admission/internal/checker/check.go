@@ -112,21 +112,19 @@ func (c *check) intervals(since map[*use]inference) map[string][]interval {
 		}
 	}
 	for _, u := range c.uses {
-		from, why := min(u.run, u.left), ""
 		if i, ok := since[u]; ok {
-			from, why = i.at, fmt.Sprintf(", as %s has to hold it since %s ran, which came later", u, i.by)
+			why := fmt.Sprintf(", as %s has to hold it since %s ran, which came later", u, i.by)
+			add(u, u.surely(), span{i.at, min(u.run, u.left)}, why)
 		}
-		switch {
-		case u.run < never:
-			add(u, u.takes(), span{from, u.end}, why)
-		case from < u.left:
-			add(u, u.surely(), span{from, u.left}, why)
+		if u.run < never {
+			add(u, u.takes(), span{u.run, u.end}, "")
 		}
 	}
 	return all
 }
 
-// surely returns the scopes that u needs whatever candidate serves it.
+// surely returns the scopes that u needs whatever candidate serves it. Which one that
+// is may change until its caller is told.
 func (u *use) surely() []events.Scope {
 	var sure []events.Scope
 	for _, s := range u.needs(0) {

@@ -18,8 +18,9 @@
 //     asked; and y took all that x needs with one of its candidates (or, in strict
 //     order, anything that x uses). When exactly y was admitted cannot be seen,
 //     but not before it asked, and not while one of its scopes was full.
-//     When x was admitted cannot be seen either, as its answer may have been on its way. But if it was admitted in order,
-//     before y ran, then it has held its scopes since. So x is taken to have held them
+//     When x was admitted cannot be seen either, as its answer may have been on its
+//     way. But if it was admitted in order, before y ran, then it has held since
+//     what it needs whatever candidate serves it. So x is taken to have held that
 //     from then on, and if that exceeds a limit, the order was wrong.
 //
 //   - A leak: when all have ended, a scope cannot be had up to its limit.
