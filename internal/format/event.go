@@ -27,6 +27,10 @@ func (m *Meter) data(p []byte) {
 
 // event takes the end of an event.
 func (m *Meter) event(name []byte) {
+	if m.closing && !m.text.Complete() && !m.isDone() {
+		m.cut = true // the stream ended inside its data, of which nothing can be said
+		return
+	}
 	switch m.eventKind(name) {
 	case content:
 		m.content = true
@@ -49,15 +53,18 @@ func (m *Meter) event(name []byte) {
 	m.plain, m.size = m.plain[:0], 0
 }
 
+// isDone reports whether the event says that the stream has ended.
+func (m *Meter) isDone() bool {
+	return m.size <= maxPlain && string(bytes.TrimSpace(m.plain)) == "[DONE]"
+}
+
 // eventKind tells what the event means whose data is complete.
 func (m *Meter) eventKind(name []byte) eventKind {
-	if m.size <= maxPlain {
-		switch string(bytes.TrimSpace(m.plain)) {
-		case "":
-			return preamble
-		case "[DONE]":
-			return ending
-		}
+	if m.isDone() {
+		return ending
+	}
+	if m.size <= maxPlain && len(bytes.TrimSpace(m.plain)) == 0 {
+		return preamble
 	}
 	if m.hasError() {
 		return fault

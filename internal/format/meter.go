@@ -35,6 +35,9 @@ type Meter struct {
 	keeps     bool
 	id        string
 
+	closing bool // the answer has ended
+	cut     bool // inside an event
+
 	// Where the answer stood when it was closed.
 	inEvent, between bool
 	before           string // what must stand before one more element
@@ -208,6 +211,7 @@ func (m *Meter) place() {
 // event that no blank line has ended, counts, too. It returns nil.
 func (m *Meter) Close() error {
 	m.place()
+	m.closing = true
 	switch m.kind {
 	case eventStream:
 		m.events.Close()
@@ -274,9 +278,10 @@ func (m *Meter) readID() {
 func (m *Meter) Done() bool { return m.done }
 
 // Truncated reports whether a stream that has ended was not complete: it had
-// content, and was of a kind that tells its end, but did not.
+// content, and ended inside an event, or was of a kind that tells its end, but
+// did not.
 func (m *Meter) Truncated() bool {
-	return m.ends && m.content && !m.done && m.fault == nil
+	return (m.ends || m.cut) && m.content && !m.done && m.fault == nil
 }
 
 // InEvent reports whether a stream stands inside an event, where nothing else

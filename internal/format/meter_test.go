@@ -377,3 +377,29 @@ func BenchmarkMeter(b *testing.B) {
 		}
 	})
 }
+
+// A stream that ends inside the data of an event has not told what that means:
+// it is neither content nor an end.
+func TestMeterMakesNothingOfHalfAnEvent(t *testing.T) {
+	t.Parallel()
+	const whole = "data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n"
+	for name, c := range map[string]struct {
+		text      string
+		beginning format.Beginning
+		truncated bool
+	}{
+		"half of the first": {whole[:30], format.Broken, false},
+		"half of the next":  {whole + whole[:30], format.Begun, true},
+		"half of a word":    {"data: hel", format.Broken, false},
+		"only the end":      {whole[:len(whole)-2], format.Begun, true},
+		"the word of done":  {whole + "data: [DONE]", format.Begun, false},
+		"half after done":   {whole + "data: [DONE]\n\ndata: {\"us", format.Begun, false},
+	} {
+		m := format.NewMeter(operation(t, http.MethodPost, "/v1/chat/completions"), http.Header{"Content-Type": {"text/event-stream"}}, true)
+		_, _ = m.Write([]byte(c.text))
+		_ = m.Close()
+		if m.Beginning() != c.beginning || m.Truncated() != c.truncated {
+			t.Errorf("%s: beginning %d and truncated %t, want %d and %t", name, m.Beginning(), m.Truncated(), c.beginning, c.truncated)
+		}
+	}
+}
