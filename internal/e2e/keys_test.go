@@ -43,7 +43,9 @@ func (u *usher) verdicts(t *testing.T, a answer) map[string]verdict {
 	t.Helper()
 	all := make(map[string]verdict)
 	eventually(t, longTime, func() error {
-		var d struct{ Selections []struct{ Verdicts []verdict } }
+		var d struct {
+			Selections []struct{ Verdicts []verdict }
+		}
 		text := u.adminGet(t, "/usher/decisions/"+a.header.Get("X-Usher-Request-Id"))
 		if err := json.Unmarshal([]byte(text), &d); err != nil || len(d.Selections) == 0 {
 			return fmt.Errorf("decision %s: %v", text, err)
@@ -56,8 +58,8 @@ func (u *usher) verdicts(t *testing.T, a answer) map[string]verdict {
 	return all
 }
 
-// The first key is preferred.
-const inOrder = "\nselect keys {\norder priority\n}\n"
+// firstKeyFirst prefers the first key.
+const firstKeyFirst = "\nselect keys {\norder priority\n}\n"
 
 const k1, k2 = "openai/k1/gpt-4o", "openai/k2/gpt-4o"
 
@@ -67,7 +69,7 @@ func TestAKeyRestsAsLongAsItsProviderSays(t *testing.T) {
 	t.Parallel()
 	const rest = 3 * time.Second
 	p := startProvider(t, twoKeys(10, 10, ""))
-	u := startUsher(t, setup{usher: p.upstream(10, 10) + inOrder, env: keyEnv})
+	u := startUsher(t, setup{usher: p.upstream(10, 10) + firstKeyFirst, env: keyEnv})
 	c := newClient(u.url)
 	p.fail(t, simulator.Fault{Key: "k1", Status: http.StatusTooManyRequests, RetryAfter: rest.String(), Count: 1})
 	asked := 0
@@ -101,7 +103,7 @@ func TestAKeyRestsUntilItsQuotaBeginsAnew(t *testing.T) {
 	t.Parallel()
 	const week = 7 * 24 * time.Hour
 	p := startProvider(t, twoKeys(10, 10, ""))
-	u := startUsher(t, setup{usher: p.upstream(10, 10) + inOrder, env: keyEnv})
+	u := startUsher(t, setup{usher: p.upstream(10, 10) + firstKeyFirst, env: keyEnv})
 	c := newClient(u.url)
 	began := time.Now()
 	p.fail(t, simulator.Fault{Key: "k1", Status: http.StatusTooManyRequests, Code: "insufficient_quota", RetryAfter: week.String(), Count: 1})
@@ -128,7 +130,7 @@ func TestAKeyRestsUntilItsQuotaBeginsAnew(t *testing.T) {
 func TestACallerNeverSeesThatAKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t, twoKeys(10, 10, ""))
-	u := startUsher(t, setup{usher: p.upstream(10, 10) + inOrder, env: keyEnv})
+	u := startUsher(t, setup{usher: p.upstream(10, 10) + firstKeyFirst, env: keyEnv})
 	c := newClient(u.url)
 	p.fail(t, simulator.Fault{Key: "k1", Status: http.StatusUnauthorized})
 	eventually(t, longTime, func() error {
@@ -163,7 +165,7 @@ func TestACallerNeverSeesThatAKeyIsRefused(t *testing.T) {
 func TestAllKeysRestUntilOneIsPushedBack(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t, twoKeys(10, 10, ""))
-	u := startUsher(t, setup{usher: p.upstream(10, 10) + inOrder, env: keyEnv})
+	u := startUsher(t, setup{usher: p.upstream(10, 10) + firstKeyFirst, env: keyEnv})
 	c := newClient(u.url)
 	p.fail(t, simulator.Fault{Key: "k1", Status: http.StatusTooManyRequests, RetryAfter: "50m", Count: 1})
 	p.fail(t, simulator.Fault{Key: "k2", Status: http.StatusTooManyRequests, RetryAfter: "30m", Count: 1})
