@@ -150,12 +150,12 @@ func (s *state) targetsLocked(now time.Time, t target) []*subject {
 
 // An applied answer says what became of a command.
 type applied struct {
-	// Applied is how many subjects the command was about: a key counts once for
-	// each version of its secret that is in use.
+	// Applied is how many subjects the command was about: a key and each of its
+	// models count once for each version of the secret that is in use.
 	Applied int `json:"applied"`
 }
 
-// changeLocked lets change alter all subjects that an operator means, and tells
+// change lets change alter all subjects that an operator means, and tells
 // of the facts that it returns.
 func (s *selector) change(now time.Time, t target, change func(*subject) []fact) applied {
 	s.state.mu.Lock()

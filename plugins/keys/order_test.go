@@ -151,29 +151,29 @@ func TestSessionStaysWhereItWasServed(t *testing.T) {
 	s := newSite(t, `{"order": "affinity least_loaded"}`, "k1", "k2", "k3")
 	session := policy.Request{ID: "first", Affinity: "chat 7"}
 	s.candidate("k1").Load.InFlight, s.candidate("k3").Load.InFlight = 1, 1
-	s.expect7(session, "k2")
+	s.expectFirst(session, "k2")
 	s.endFor("first", "k2", policy.Overloaded)
 	s.endFor("first", "k3", policy.OK)
 	for i := range 5 {
 		s.candidate("k3").Load.InFlight = i
 		session.ID = s.newID()
-		s.expect7(session, "k3")
+		s.expectFirst(session, "k3")
 	}
 	s.end("k3", policy.RateLimited, until(s.now.Add(time.Minute)))
-	s.expect7(session, "k2")
+	s.expectFirst(session, "k2")
 	s.wait(time.Minute)
-	s.expect7(session, "k3")
+	s.expectFirst(session, "k3")
 	session.Model = "another"
-	s.expect7(session, "k2")
+	s.expectFirst(session, "k2")
 	session.Model = ""
 	s.candidate("k3").Priority = 1
-	s.expect7(session, "k2")
+	s.expectFirst(session, "k2")
 	s.candidate("k3").Priority = 0
 	s.wait(2 * time.Hour)
-	s.expect7(session, "k2")
+	s.expectFirst(session, "k2")
 }
 
-func (s *site) expect7(req policy.Request, want string) {
+func (s *site) expectFirst(req policy.Request, want string) {
 	s.t.Helper()
 	if got := s.first(req); got != want {
 		s.t.Errorf("goes to %s, want %s", got, want)

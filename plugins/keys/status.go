@@ -143,10 +143,14 @@ func (s *selector) subjectStatusLocked(now time.Time, sub *subject) subjectStatu
 		told.Windows = append(told.Windows, observationOf(w))
 	}
 	for i := range sub.circuits {
+		c := &sub.circuits[i]
+		if c.Breaker == (Breaker{}) {
+			continue // it has never opened
+		}
 		if told.Circuits == nil {
 			told.Circuits = map[string]Breaker{}
 		}
-		told.Circuits[sub.circuits[i].format] = sub.circuits[i].Breaker
+		told.Circuits[c.format] = c.Breaker
 	}
 	if at := sub.usedAt.Load(); at != 0 {
 		told.UsedAt = time.Unix(0, at).UTC()
