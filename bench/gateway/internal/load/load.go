@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strconv"
@@ -121,8 +120,9 @@ func readAnswer(r *bufio.Reader, stream bool) error {
 		return err
 	}
 	if !bytes.HasPrefix(status, []byte("HTTP/1.1 200")) {
-		rest, _ := io.ReadAll(io.LimitReader(r, 500)) // for the one who looks for the fault
-		return fmt.Errorf("answer %q %q", status, rest)
+		first := string(status)
+		rest, _ := r.Peek(r.Buffered()) // for the one who looks for the fault
+		return fmt.Errorf("answer %q %q", first, rest)
 	}
 	length, chunked := -1, false
 	for {
