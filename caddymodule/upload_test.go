@@ -81,6 +81,7 @@ func noFilesLeft(t *testing.T) {
 
 // A caller who leaves takes the file along, wherever the request stands.
 func TestFileOfABodyGoesWithItsCaller(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.provider() + model(up)})
