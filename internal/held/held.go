@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 )
 
 // DefaultInMemory is the size up to which bodies are held in memory. Prompts
@@ -104,8 +105,9 @@ type onlyWriter struct{ io.Writer }
 func (b *Body) Size() int64 { return b.size }
 
 // View calls see with the whole body, which is valid and constant until see
-// returns. A body in a file is mapped, and takes no memory of the heap.
-func (b *Body) View(see func([]byte) error) error {
+// returns. A body in a file is mapped, and takes no memory of the heap. The error
+// is that of see, or a [*HoldError].
+func (b *Body) View(see func([]byte) error) (err error) {
 	if b.file == nil {
 		return see(b.text)
 	}
@@ -114,7 +116,24 @@ func (b *Body) View(see func([]byte) error) error {
 		return &HoldError{err}
 	}
 	defer done()
+	// A disk that fails is a fault of memory here.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		switch fault := recover().(type) {
+		case nil:
+		case memoryFault:
+			err = &HoldError{fault}
+		default:
+			panic(fault)
+		}
+	}()
 	return see(text)
+}
+
+// A memoryFault is what the runtime panics with: see [debug.SetPanicOnFault].
+type memoryFault interface {
+	error
+	Addr() uintptr
 }
 
 // Bytes returns a copy of the body, or the body itself if it is in memory, which

@@ -116,6 +116,39 @@ func TestErrorsTellWhoseTheyAre(t *testing.T) {
 	}
 }
 
+// A disk that fails ends the request, and not the process.
+func TestFaultOfTheDiskIsAnError(t *testing.T) {
+	b := hold(t, strings.Repeat("x", 100_000), 1)
+	open, err := filepath.Glob("/proc/self/fd/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut := false
+	for _, fd := range open {
+		if name, err := os.Readlink(fd); err == nil && strings.Contains(name, "usher-body-") {
+			if err := os.Truncate(fd, 0); err != nil {
+				t.Fatal(err)
+			}
+			cut = true
+		}
+	}
+	err = b.View(func(p []byte) error {
+		if p[len(p)-1] != 'x' {
+			t.Error("the end is gone")
+		}
+		return nil
+	})
+	if _, ours := errors.AsType[*held.HoldError](err); ours != cut {
+		t.Errorf("cut %v: %v", cut, err)
+	}
+	defer func() {
+		if recover() != "see" {
+			t.Error("another panic is lost")
+		}
+	}()
+	_ = hold(t, "text", 1).View(func([]byte) error { panic("see") })
+}
+
 // FuzzOpen holds that edits change what they name, and nothing else.
 func FuzzOpen(f *testing.F) {
 	f.Add([]byte("0123456789"), uint64(1), 4)
