@@ -197,11 +197,11 @@ func (h *harm) jump(ctx context.Context) error {
 }
 
 // recovery returns how long after the last harm somebody ran again, and how long until
-// the limits of all callers had been reached once more, or 0 if that never was.
+// all keys, for which many wait, were used up to their limits once more, or 0 if that never was.
 func recovery(all []events.Event, limit int64) (first, full time.Duration) {
 	harms := []events.Kind{events.Killed, events.Thawed, events.Recovered}
 	after := int64(math.MaxInt64)
-	scopes, used, reached := map[string]string{}, map[string]int64{}, map[string]bool{}
+	asked, used, reached := map[string]events.Event{}, map[string]int64{}, map[string]bool{}
 	runs := map[int]map[string]string{} // what each replica runs
 	for _, e := range all {
 		name := fmt.Sprint(e.ID, "/", e.Attempt)
@@ -214,13 +214,14 @@ func recovery(all []events.Event, limit int64) (first, full time.Duration) {
 					delete(runs[e.Replica], lost)
 				}
 			}
-		case e.Kind == events.Ask && len(e.Own) > 0:
-			scopes[name] = e.Own[0].ID
+		case e.Kind == events.Ask && len(e.Candidates[0]) > 0: // no audit
+			asked[name] = e
+		case len(asked[name].Candidates) == 0:
 		case e.Kind == events.End:
-			used[scopes[name]]--
+			used[runs[e.Replica][name]]--
 			delete(runs[e.Replica], name)
 		case e.Kind == events.Run:
-			scope := scopes[name]
+			scope := asked[name].Candidates[e.Candidate][0].ID
 			used[scope]++
 			if runs[e.Replica] == nil {
 				runs[e.Replica] = map[string]string{}
