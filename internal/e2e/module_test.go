@@ -37,7 +37,7 @@ var released = sync.OnceValues(func() ([]string, error) {
 	}
 	for name, b := range map[string][]byte{
 		"list": []byte(version + "\n"), version + ".mod": gomod, version + ".zip": content,
-		version + ".info": []byte(fmt.Sprintf(`{"Version":%q,"Time":%q}`, version, time.Now().UTC().Format(time.RFC3339))),
+		version + ".info": fmt.Appendf(nil, `{"Version":%q,"Time":%q}`, version, time.Now().UTC().Format(time.RFC3339)),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			return nil, err

@@ -183,7 +183,13 @@ func (u *usher) plugins() []process { return descendants(u.cmd.Process.Pid) }
 func (u *usher) reload(t *testing.T, s setup) {
 	t.Helper()
 	u.write(t, s)
-	cmd := u.command("reload", "--config", u.caddyfile(), "--address", strings.TrimPrefix(u.admin, "http://"))
+	u.reloadFile(t)
+}
+
+// reloadFile lets the running Usher read its Caddyfile again.
+func (u *usher) reloadFile(t *testing.T, flags ...string) {
+	t.Helper()
+	cmd := u.command(append([]string{"reload", "--config", u.caddyfile(), "--address", strings.TrimPrefix(u.admin, "http://")}, flags...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("usher reload: %v\n%s", err, out)
 	}

@@ -57,15 +57,15 @@ func (e *Executable) Info(ctx context.Context, out io.Writer, config string) err
 		options, told := info.Options[name]
 		switch {
 		case !told:
-			fmt.Fprint(w, "  options\tit does not tell\n")
+			fmt.Fprintf(w, "  options\tit does not tell\n")
 		case len(options) == 0:
-			fmt.Fprint(w, "  options\tnone\n")
+			fmt.Fprintf(w, "  options\tnone\n")
 		}
 		if err := w.Flush(); err != nil { // each table has its own columns
 			return err
 		}
 		if len(options) > 0 {
-			fmt.Fprint(w, "  option\tdefault\tvalue\n")
+			fmt.Fprintf(w, "  option\tdefault\tvalue\n")
 		}
 		for _, o := range options {
 			fmt.Fprintf(w, "  %s\t%s\t%s\n", o.Name, defaultWord(o.Default), o.Type)

@@ -44,13 +44,6 @@ func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 	return conformance.Configure(t, Connect(t, definition), "instance", definition.Name(), config)
 }
 
-// DialUnary is like [Dial] without a session, as Usher does with a plugin that
-// serves none.
-func DialUnary(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
-	t.Helper()
-	return conformance.Configure(t, ConnectUnary(t, definition), "instance", definition.Name(), config)
-}
-
 // Connect serves definitions in the process of the test, and returns the
 // host's half of a connection to them. It is for tests of what only a host can
 // see, such as calls that are made twice. The connection, which has a session,

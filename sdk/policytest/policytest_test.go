@@ -48,3 +48,14 @@ func (f admitFunc) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.
 type observeFunc func(context.Context, policy.AttemptResult)
 
 func (f observeFunc) Observe(ctx context.Context, res policy.AttemptResult) { f(ctx, res) }
+
+// The suites can be run alone, with any constructor.
+func TestSuitesRunAlone(t *testing.T) {
+	t.Parallel()
+	policytest.TestSelector(t, func(*testing.T) policy.Selector {
+		return policy.FilterFunc(func(context.Context, *policy.Request, policy.Candidate) (policy.Why, error) { return policy.Why{}, nil })
+	})
+	policytest.TestObserver(t, func(*testing.T) policy.Observer {
+		return observeFunc(func(context.Context, policy.AttemptResult) {})
+	})
+}
