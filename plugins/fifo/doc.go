@@ -36,8 +36,9 @@
 //  13. A failover that comes back under the same ticket with its next attempt has
 //     its old place.
 //  14. Replicas that share a store have one queue and one set of limits. What a
-//     replica holds that is gone is free within 15 seconds, and one that was taken
-//     for dead brings back what it runs.
+//     replica holds that is gone is free within 15 seconds. One that was taken for
+//     dead goes on with what there is room for, and revokes the rest. One that
+//     hears nothing revokes what it runs before it is taken for dead.
 //  15. While the shared store is out of reach, nobody is admitted but where
 //     on_store_error says so. What all replicas admit alone is together at most
 //     each limit, beside what ran before. When the store is back, nothing is

@@ -28,6 +28,8 @@ type call struct {
 	early          bool // as one that may come before others
 	inline         [8]*credit
 
+	revoke func(policy.Reason) // ends it while it runs, or nil
+
 	queued chan struct{} // closed when it has a place, or more than that
 	done   chan struct{} // closed when it runs, or is refused with err
 	err    error
@@ -62,11 +64,12 @@ func (c *call) name() name { return name{c.record.ID, c.record.Attempt} }
 // than once.
 func (c *call) held() []queue.ScopeRecord { return slices.Concat(c.record.Scopes, c.on.Scopes) }
 
-// follow makes the positions of c known to req.
+// follow makes the positions of c known to req, and its end while it runs.
 func (c *call) follow(req *policy.AdmitRequest) {
 	if req.Waiting != nil {
 		c.move = make(chan int, 1)
 	}
+	c.revoke = req.Revoke
 }
 
 // indexIn returns where in the list the candidate is that c runs on, or -1.
@@ -125,11 +128,7 @@ func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest) err
 	for {
 		select {
 		case <-c.done:
-			select {
-			case position := <-c.move: // it has waited, if not for long
-				req.Waiting(position)
-			default:
-			}
+			c.tellLast(req)
 			return c.err
 		case <-queued:
 			queued = nil
@@ -143,8 +142,18 @@ func (s *Store) wait(ctx context.Context, c *call, req *policy.AdmitRequest) err
 		case <-ctx.Done():
 			return s.giveUp(c, func() error { return ctx.Err() })
 		case <-late:
+			c.tellLast(req)
 			return s.giveUp(c, func() error { return s.late(c) })
 		}
+	}
+}
+
+// tellLast tells that c has waited, if not for long.
+func (c *call) tellLast(req *policy.AdmitRequest) {
+	select {
+	case position := <-c.move:
+		req.Waiting(position)
+	default:
 	}
 }
 
@@ -222,6 +231,9 @@ func (s *Store) bind(c *call) (done bool) {
 
 // bindSoon does so when it is time.
 func (s *Store) bindSoon(c *call) {
+	if s.bind(c) {
+		return
+	}
 	s.unbound = append(s.unbound, c)
 	if d := time.Until(c.bindAt); d > 0 {
 		time.AfterFunc(d, func() {

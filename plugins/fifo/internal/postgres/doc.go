@@ -92,8 +92,19 @@
 //
 // A replica has a lease. When it runs out, the next one that comes ends it by an
 // entry, and with it ends all that the replica runs and waits for. The replica
-// learns of it at its next step. It joins again and brings what it really runs,
-// even beyond a limit, and those who wait, with their places.
+// learns of it at its next step, before which it starts nobody, by its own clock. It
+// joins again, and brings those who wait, with their places, and what it runs. That
+// goes on where there is room, and is revoked where others have taken it.
+//
+// A replica that hears nothing at all of the database revokes what it runs 7 seconds
+// after its last step, by its own clock, and so at least 1.4 seconds before others may
+// take it for dead. It cannot know whether they hear more. If the database is down,
+// and the machine that it runs on says so, or if it answers with an error, others
+// hear the same, nobody takes anybody for dead, and what runs goes on.
+//
+// What cannot be revoked, because its host did not say how, goes on in any case, and
+// is counted, even beyond a limit. So is what a process takes over from one before
+// it, and what runs when the database has lost the end of the log.
 //
 // A step of unknown outcome is tried again under the same number, and is
 // appended once. A notification wakes a replica for whom there is something to

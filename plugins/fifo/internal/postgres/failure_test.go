@@ -320,7 +320,7 @@ func TestDeadReplicaLosesItsLeases(t *testing.T) {
 		t.Errorf("what a process held that has ended was free after %v", took)
 	}
 
-	process := startReplica(t, schema)
+	process, _ := startReplica(t, schema)
 	waits = line(t, survivor, ask("after the killed", 2))
 	isWaiting(t, waits, 200*time.Millisecond)
 	if err := process.Process.Kill(); err != nil {
@@ -353,7 +353,7 @@ func TestLongStreamKeepsItsSlot(t *testing.T) {
 // more waiting, until it is killed.
 const replicaEnv = "USHER_TEST_REPLICA"
 
-func startReplica(t *testing.T, schema string) *exec.Cmd {
+func startReplica(t *testing.T, schema string) (*exec.Cmd, *bufio.Reader) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -370,10 +370,11 @@ func startReplica(t *testing.T, schema string) *exec.Cmd {
 	}
 	t.Cleanup(func() { _ = command.Wait() }) // says that it was killed
 	t.Cleanup(func() { _ = command.Process.Kill() })
-	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
+	says := bufio.NewReader(out)
+	if line, err := says.ReadString('\n'); err != nil {
 		t.Fatalf("the other process said %q, %v", line, err)
 	}
-	return command
+	return command, says
 }
 
 func replicaMain(schema string) {
@@ -381,7 +382,9 @@ func replicaMain(schema string) {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := s.Admit(context.Background(), ask("killed", 1), queue.Rules{}); err != nil {
+	first := ask("killed", 1)
+	first.Revoke = func(policy.Reason) { fmt.Println("revoked") }
+	if _, err := s.Admit(context.Background(), first, queue.Rules{}); err != nil {
 		panic(err)
 	}
 	req := ask("waits in the killed", 2)

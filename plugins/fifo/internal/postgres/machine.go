@@ -33,6 +33,7 @@ type command struct {
 	Admit   *queue.Record `json:"admit,omitempty"`   // a request may start or has to wait
 	Wait    *queue.Record `json:"wait,omitempty"`    // it had a place or a lease before
 	Run     *queue.Record `json:"run,omitempty"`     // it runs on its one candidate
+	Resume  *queue.Record `json:"resume,omitempty"`  // it ran before its replica was taken for dead
 	Release *release      `json:"release,omitempty"` // a lease ends
 	Forget  *name         `json:"forget,omitempty"`  // a wait, or a lease that nobody used, ends
 	Hand    *hand         `json:"hand,omitempty"`    // a lease ends, and another request runs on what it held
@@ -177,6 +178,8 @@ func (m *machine) do(e entry, c command) (result, []*queue.Ticket) {
 		return m.restore(e, c.Wait, false)
 	case c.Run != nil:
 		return m.restore(e, c.Run, true)
+	case c.Resume != nil:
+		return m.resume(e, c.Resume)
 	case c.Release != nil:
 		if t := m.find(e, c.Release.name); t != nil {
 			return result{}, m.drop(t, c.Release.usage())
@@ -238,6 +241,18 @@ func (m *machine) restore(e entry, r *queue.Record, runs bool) (result, []*queue
 	t := slices.Concat(ran, waits)[0]
 	m.owners[t] = e.Replica
 	return result{ticket: t}, granted
+}
+
+// resume lets a request go on that ran before, if there is room.
+func (m *machine) resume(e entry, r *queue.Record) (result, []*queue.Ticket) {
+	r.Arrival = place(e, r.Arrival)
+	req := r.Request()
+	held := policy.Held{Request: req.Request, Attempt: r.Attempt, Candidate: req.Candidates[0]}
+	t, granted, err := m.queue.Resume(m.at, held, queue.Rules(r.Rules))
+	if err == nil {
+		m.owners[t] = e.Replica
+	}
+	return result{ticket: t, err: err}, granted
 }
 
 // placesPerEntry is how many requests may have their places between two entries.

@@ -22,6 +22,7 @@ type proxy struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 	closed bool
+	silent bool
 	cuts   int
 }
 
@@ -77,12 +78,38 @@ func (p *proxy) keep(client, server net.Conn) bool {
 }
 
 func (p *proxy) copy(to, from net.Conn) {
-	_, _ = io.Copy(to, from)
+	_, _ = io.Copy(writer{p, to}, from)
 	_, _ = to.Close(), from.Close()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.conns, to)
 	delete(p.conns, from)
+}
+
+// A writer swallows what is written while the proxy is silent.
+type writer struct {
+	*proxy
+	to net.Conn
+}
+
+func (w writer) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	silent := w.silent
+	w.mu.Unlock()
+	if silent {
+		return len(b), nil
+	}
+	return w.to.Write(b)
+}
+
+// silence makes the proxy swallow everything, or ends that.
+func (p *proxy) silence(silent bool) {
+	p.mu.Lock()
+	p.silent = silent
+	p.mu.Unlock()
+	if !silent {
+		p.cut()
+	}
 }
 
 // cut cuts all connections.

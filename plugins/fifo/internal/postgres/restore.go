@@ -22,7 +22,7 @@ func (s *Store) Restore(_ context.Context, run []policy.Held, wait []policy.Admi
 	var runs, waits []*call
 	for _, h := range run {
 		runs = append(runs, newCall(&policy.AdmitRequest{
-			Request: h.Request, Attempt: h.Attempt, Candidates: []policy.Candidate{h.Candidate},
+			Request: h.Request, Attempt: h.Attempt, Candidates: []policy.Candidate{h.Candidate}, Revoke: h.Revoke,
 		}, rules))
 	}
 	for i := range wait {
@@ -111,7 +111,6 @@ func (s *Store) attach(req *policy.AdmitRequest) *call {
 	c.follow(req)
 	if s.inLine(c) {
 		s.bindSoon(c)
-		s.bindAll()
 	}
 	return c
 }

@@ -79,7 +79,7 @@ func (s *Store) take(op int64) (*batch, error) {
 // runs returns how many commands at the beginning of the pending ones say what
 // runs.
 func (s *Store) runs() int {
-	i := slices.IndexFunc(s.pending, func(r request) bool { return r.Run == nil })
+	i := slices.IndexFunc(s.pending, func(r request) bool { return r.Run == nil && r.Resume == nil })
 	if i < 0 {
 		return len(s.pending)
 	}
@@ -88,7 +88,7 @@ func (s *Store) runs() int {
 
 // record returns a copy of the record that r brings, or nil.
 func (r *request) record() *queue.Record {
-	for _, p := range []**queue.Record{&r.Admit, &r.Wait, &r.Run} {
+	for _, p := range []**queue.Record{&r.Admit, &r.Wait, &r.Run, &r.Resume} {
 		if *p != nil {
 			record := **p
 			*p = &record
@@ -125,6 +125,7 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	seen := b.op == 0
 	for _, e := range entries {
 		if slices.Contains(e.Gone, s.id) {
+			s.fenced = true
 			return nil, errLost
 		}
 		out, err := s.machine.apply(e)
@@ -184,6 +185,8 @@ func (s *Store) deliver(of request, r result) {
 	case r.kept:
 		s.kept(c)
 	case c == nil || c.state == over: // a command to forget it follows
+	case r.err != nil && of.Resume != nil:
+		s.revokeCall(c)
 	case r.err != nil:
 		s.end(c, r.err)
 	default:

@@ -32,6 +32,8 @@ type Store struct {
 	offset       time.Duration // of the database's clock from ours
 	hurried      []*call       // that wait and may not, see hurry
 
+	fenced bool // others have taken this replica for dead, and it has not joined since
+
 	crowded  bool          // all who asked with the last step have to wait
 	pressing bool          // there is something urgent to say or to read
 	pressed  chan struct{} // tells it; holds one

@@ -108,6 +108,7 @@ func (l *loop) turn(ctx context.Context) error {
 	entries, began, err := l.step(ctx)
 	if err != nil {
 		if ended(err) {
+			l.fence()
 			l.lose()
 		}
 		return err
@@ -141,13 +142,24 @@ func (l *loop) setClock() {
 func (l *loop) step(ctx context.Context) (entries []entry, began time.Time, err error) {
 	for {
 		began = time.Now()
-		stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+		stepCtx, cancel := context.WithTimeout(ctx, l.until(stepTimeout))
 		entries, err = l.db.step(stepCtx, l.id, l.batch.op, l.machine.seq, l.tick(), l.batch.commands)
 		cancel()
 		if err != nil || time.Since(began) < believeFor {
 			return entries, began, err
 		}
 	}
+}
+
+// until returns the time until this replica stands for nothing any more, or most
+// if that is less, or past.
+func (l *loop) until(most time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if d := time.Until(l.standsUntil()); d > 0 {
+		return min(d, most)
+	}
+	return most
 }
 
 // believe notes that the lease was renewed after that instant.
@@ -180,6 +192,7 @@ func (l *loop) join(ctx context.Context) error {
 	if err := l.migrate(ctx); err != nil {
 		return err
 	}
+	began := time.Now()
 	joinCtx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	id, seq, data, err := l.db.join(joinCtx, l.id)
@@ -192,14 +205,21 @@ func (l *loop) join(ctx context.Context) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.id, l.machine, l.batch, l.pending = id, m, nil, nil
+	l.id, l.machine, l.batch, l.pending, l.readAt = id, m, nil, nil, began
 	l.loseCredits() // and what was noted since
 	for _, c := range l.inOrder() {
-		if c.state != running {
+		switch {
+		case c.state != running:
 			l.asks(c)
+			l.send(c.again())
+		case l.fenced:
+			c.sent = true
+			l.send(c.resume())
+		default:
+			l.send(c.again())
 		}
-		l.send(c.again())
 	}
+	l.fenced = false
 	return nil
 }
 
@@ -215,6 +235,13 @@ func (l *loop) migrate(ctx context.Context) error {
 	}
 	l.migrated = true
 	return nil
+}
+
+// fence notes that others have taken this replica for dead.
+func (l *loop) fence() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fenced = true
 }
 
 // lose gives up the machine, so that the next turn joins.
@@ -240,6 +267,7 @@ func (l *loop) note(began time.Time, err error) {
 		return
 	}
 	l.tries++
+	l.doubt(err)
 	if l.failing.IsZero() {
 		l.failing = began
 	}
@@ -294,7 +322,7 @@ const (
 // pause returns how long to wait for something to say.
 func (l *loop) pause() time.Duration {
 	if l.tries > 0 {
-		return jitter(min(retryMost, retryFirst<<min(l.tries-1, 10)))
+		return l.until(jitter(min(retryMost, retryFirst<<min(l.tries-1, 10))))
 	}
 	l.mu.Lock()
 	waits, listening, held := l.waiting+len(l.credits.of) > 0, l.listening, time.Until(l.holdUntil)

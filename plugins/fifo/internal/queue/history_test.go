@@ -96,6 +96,8 @@ func (h *history) step() {
 	switch p := h.rand.IntN(100); {
 	case p < 55 || len(h.pairs) == 0:
 		h.admit()
+	case p < 57:
+		h.resume()
 	case p < 75:
 		h.hand()
 	case p < 85:

@@ -55,3 +55,35 @@ func (q *Queue) restorable(tickets, replaced []*Ticket) error {
 	}
 	return nil
 }
+
+// Resume gives a lease to a request that ran until its lease was ended without its
+// doing, if all concurrency scopes have room for it. What it took of windows is
+// there still.
+func (q *Queue) Resume(now time.Time, held policy.Held, rules Rules) (*Ticket, []*Ticket, error) {
+	at := q.begin(now)
+	t := q.ticket(held.Request, held.Attempt, []policy.Candidate{held.Candidate}, rules)
+	if q.tickets[t.name()] != nil {
+		return nil, nil, inUse(t)
+	}
+	q.resolveAll(t)
+	q.settle(at)
+	t.own, t.ranked = concurrent(t.own), [][]*scope{concurrent(t.ranked[0])}
+	for _, s := range slices.Concat(t.own, t.ranked[0]) {
+		if s.used(at)+t.amount(s) > s.limit {
+			return nil, q.granted, q.rejection(capacityReason(s), t, []*scope{s}, at)
+		}
+	}
+	q.tickets[t.name()] = t
+	q.grant(t, 0, at)
+	return t, q.granted, nil
+}
+
+// concurrent returns those of scopes that are no rates.
+func concurrent(scopes []*scope) (list []*scope) {
+	for _, s := range scopes {
+		if s.kind == policy.ScopeConcurrency {
+			list = append(list, s)
+		}
+	}
+	return list
+}

@@ -98,6 +98,26 @@ func (m *Model) judged(now time.Time, e *Entry) []key {
 	return blockers
 }
 
+// Resume lets a request go on that has lost its lease, on its one candidate, if the
+// concurrency scopes have room. It reports whether it did.
+func (m *Model) Resume(now time.Time, req *policy.AdmitRequest, rules queue.Rules) (*Entry, bool) {
+	m.serial++
+	e := &Entry{Request: req.Request, Rules: rules, candidates: req.Candidates, serial: m.serial, lease: map[key]int64{}}
+	m.note(e)
+	m.Settle(now)
+	for _, k := range e.uses() {
+		if k.kind != policy.ScopeConcurrency {
+			continue
+		}
+		if m.used(now, k)+1 > m.limits[k].n {
+			return nil, false
+		}
+		e.lease[k] = 1
+	}
+	m.Running = append(m.Running, e)
+	return e, true
+}
+
 // Cancel ends the wait of e.
 func (m *Model) Cancel(now time.Time, e *Entry) {
 	m.leave(e)
