@@ -182,6 +182,20 @@ func loweredLimit(s *suite) {
 	s.free(concurrency("key:1", 1))
 }
 
+// loweredBefore lowers a limit that was used up a moment ago and is not any more.
+func loweredBefore(s *suite) {
+	var leases []policy.Lease
+	for range 3 {
+		leases = append(leases, s.runs(s.request(concurrency("key:1", 3))))
+	}
+	s.release(leases...)
+	s.free(concurrency("key:1", 3))
+	lease := s.runs(s.request(concurrency("key:1", 1)))
+	c := s.waits(s.request(concurrency("key:1", 1)))
+	s.release(lease)
+	s.release(c.admitted())
+}
+
 func raisedLimit(s *suite) {
 	leases := []policy.Lease{s.runs(s.request(concurrency("key:1", 1)))}
 	first, second := s.waits(s.request(concurrency("key:1", 1))), s.waits(s.request(concurrency("key:1", 1)))

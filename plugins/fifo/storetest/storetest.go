@@ -40,6 +40,7 @@ func Test(t *testing.T, open func(t *testing.T) fifo.Store) {
 		"9 a request that may not wait":                   noWait,
 		"9 a request without candidates":                  noCandidates,
 		"10 a lowered limit ends nothing":                 loweredLimit,
+		"10 a lowered limit holds for the next":           loweredBefore,
 		"10 a raised limit lets waiters start":            raisedLimit,
 		"10 an older request does not bring a limit back": olderLimit,
 		"11 restored leases hold their scopes":            restoreRunning,
