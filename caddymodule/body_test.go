@@ -19,7 +19,7 @@ import (
 // oddBody is JSON that a decoder and an encoder would change.
 const oddBody = "{ \"seed\":9007199254740993,\t\"model\" : %s , \"temperature\":1.0,\"stop\":\"<&>\\u00e9\", \"x\":{\"model\":\"m\"},\n\"messages\":[{\"role\":\"user\",\"content\":\"é\"}]}\r\n"
 
-func TestB81BodyIsPassedOnAsItIs(t *testing.T) {
+func TestBodyIsPassedOnAsItIs(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "model public {\nserve " + up.name + " up/stream-1\n}\n"})
 	for model, want := range map[string]string{
@@ -68,7 +68,7 @@ func (r *reply) expectRefusal(t *testing.T, status int, code string) {
 }
 
 // Table T2, and other requests that nobody can serve: no lease, no attempt.
-func TestB80RequestsThatCannotBeServedAreRefusedAtOnce(t *testing.T) {
+func TestRequestsThatCannotBeServedAreRefusedAtOnce(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 1KiB\n"})
 	long := strings.Repeat("m", 10000)
@@ -205,7 +205,7 @@ func (st *site) answerTo(text string) *reply {
 	return &reply{resp, string(body)}
 }
 
-func TestB75LargeBodyIsRefusedBeforeItIsRead(t *testing.T) {
+func TestLargeBodyIsRefusedBeforeItIsRead(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 1KiB\n"})
 	post := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
@@ -258,7 +258,7 @@ func compressed(t *testing.T, encoding, text string) string {
 	return b.String()
 }
 
-func TestB77EncodedBodiesAreSentInPlain(t *testing.T) {
+func TestEncodedBodiesAreSentInPlain(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	long := `{"model":"m","x":"` + strings.Repeat("long ", 8000) + `"}`
@@ -280,7 +280,7 @@ func TestB77EncodedBodiesAreSentInPlain(t *testing.T) {
 	}
 }
 
-func TestB77BodiesThatCannotBeDecodedAreRefused(t *testing.T) {
+func TestBodiesThatCannotBeDecodedAreRefused(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 64KiB\n"})
 	bomb := `{"model":"m","x":"` + strings.Repeat(" ", 30<<20) + `"}`

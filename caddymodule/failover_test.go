@@ -41,7 +41,7 @@ func (r *reply) expectRetryAfter(t *testing.T, seconds int) {
 	}
 }
 
-func TestB59FailoverTakesTheNextKeyWithTheWholeBody(t *testing.T) {
+func TestFailoverTakesTheNextKeyWithTheWholeBody(t *testing.T) {
 	up := newUpstream(t, limited("Retry-After", "7"), chats())
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
 	r := st.ask(chatBody, http.StatusOK)
@@ -114,7 +114,7 @@ func TestFailoverPassesAProviderThatCannotBeReached(t *testing.T) {
 	}
 }
 
-func TestB57AttemptsHaveACeiling(t *testing.T) {
+func TestAttemptsHaveACeiling(t *testing.T) {
 	up := newUpstream(t, breaks())
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)+key(3)) + inOrder + model(up) + "attempts 2\n"})
 	r := st.ask(chatBody, http.StatusInternalServerError)
@@ -126,7 +126,7 @@ func TestB57AttemptsHaveACeiling(t *testing.T) {
 }
 
 // A mistake of one caller must not take the key from all others.
-func TestB46FaultOfTheCallerIsNotBookedOnTheKey(t *testing.T) {
+func TestFaultOfTheCallerIsNotBookedOnTheKey(t *testing.T) {
 	up := newUpstream(t, answers(http.StatusNotFound, failure("invalid_request_error", "model_not_found")))
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	const more = 7 // than open the breaker
@@ -136,7 +136,7 @@ func TestB46FaultOfTheCallerIsNotBookedOnTheKey(t *testing.T) {
 	up.expect(t, more)
 }
 
-func TestB46PromptThatIsTooLongForAModelIsTriedOnOthersOnly(t *testing.T) {
+func TestPromptThatIsTooLongForAModelIsTriedOnOthersOnly(t *testing.T) {
 	tooLong := answers(http.StatusBadRequest, failure("invalid_request_error", "context_length_exceeded"))
 	small, large := newUpstream(t, tooLong), newUpstream(t, chats())
 	for name, c := range map[string]struct {
@@ -154,7 +154,7 @@ func TestB46PromptThatIsTooLongForAModelIsTriedOnOthersOnly(t *testing.T) {
 	}
 }
 
-func TestB44ProvidersUnauthorizedNeverReachesACaller(t *testing.T) {
+func TestProvidersUnauthorizedNeverReachesACaller(t *testing.T) {
 	for name, c := range map[string]struct {
 		body   string
 		status int
@@ -178,7 +178,7 @@ func TestB44ProvidersUnauthorizedNeverReachesACaller(t *testing.T) {
 	}
 }
 
-func TestB85RedirectsAreNeitherFollowedNorPassedOn(t *testing.T) {
+func TestRedirectsAreNeitherFollowedNorPassedOn(t *testing.T) {
 	other := newUpstream(t, chats())
 	up := newUpstream(t, answers(http.StatusTemporaryRedirect, "", "Location", other.URL+chatPath))
 	st := serve(t, setup{usher: up.provider() + model(up)})
@@ -190,7 +190,7 @@ func TestB85RedirectsAreNeitherFollowedNorPassedOn(t *testing.T) {
 	other.expect(t, 0)
 }
 
-func TestB56RefusalOfAProviderIsPassedOnAsSuch(t *testing.T) {
+func TestRefusalOfAProviderIsPassedOnAsSuch(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields []string
 		want   int
@@ -221,7 +221,7 @@ func TestRetryAfterIsThatOfTheFirstKeyToComeBack(t *testing.T) {
 	st.ask(chatBody, http.StatusTooManyRequests).expectRetryAfter(t, 5)
 }
 
-func TestB63NobodyIsAskedWhileAllKeysCoolDown(t *testing.T) {
+func TestNobodyIsAskedWhileAllKeysCoolDown(t *testing.T) {
 	up := newUpstream(t, limited("Retry-After", "70"), limited("Retry-After", "30"))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
 	st.ask(chatBody, http.StatusTooManyRequests)

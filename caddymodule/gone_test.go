@@ -44,7 +44,7 @@ func (st *site) expectGone(attempts ...string) {
 	})
 }
 
-func TestB62ClientGoneEndsFailover(t *testing.T) {
+func TestClientGoneEndsFailover(t *testing.T) {
 	g := newGate(t)
 	a := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		g.arrived <- struct{}{}
@@ -67,7 +67,7 @@ func TestB62ClientGoneEndsFailover(t *testing.T) {
 	}
 }
 
-func TestB50ClientGoneIsNotBookedOnTheKey(t *testing.T) {
+func TestClientGoneIsNotBookedOnTheKey(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.provider() + model(up)})
@@ -108,7 +108,7 @@ func TestClientGoneWhileWaitingLeavesTheLine(t *testing.T) {
 }
 
 // The caller leaves while its failed request waits for another key.
-func TestB62ClientGoneWhileFailoverWaits(t *testing.T) {
+func TestClientGoneWhileFailoverWaits(t *testing.T) {
 	first, second := newGate(t), newGate(t)
 	one := newUpstream(t, first.then(breaks()))
 	two := newUpstream(t, second.then(chats()))
@@ -130,7 +130,7 @@ func TestB62ClientGoneWhileFailoverWaits(t *testing.T) {
 	two.expect(t, 1)
 }
 
-func TestB23ClientGoneInAStreamFreesTheKey(t *testing.T) {
+func TestClientGoneInAStreamFreesTheKey(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.flows("data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n", ""), chats())
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up)})
@@ -145,7 +145,7 @@ func TestB23ClientGoneInAStreamFreesTheKey(t *testing.T) {
 		t.Fatalf("first line %q, %v", line, err)
 	}
 	leave()
-	after(t, g.left, "the end of the attempt") // B25: the provider sees the caller leave
+	after(t, g.left, "the end of the attempt") // the provider sees the caller leave
 	st.ask(chatBody, http.StatusOK)
 	d := st.decision(resp.Header.Get("X-Usher-Request-Id"))
 	if d.Status != http.StatusOK || d.Disposition != policy.ClientGone || len(d.Attempts) != 1 || d.Attempts[0].FirstEvent == 0 {
@@ -154,7 +154,7 @@ func TestB23ClientGoneInAStreamFreesTheKey(t *testing.T) {
 }
 
 // A caller on HTTP/2 who resets one stream leaves the others alone.
-func TestB149ResetOfOneStreamEndsOneRequest(t *testing.T) {
+func TestResetOfOneStreamEndsOneRequest(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.flows("data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n", streamAnswer))
 	st := serve(t, setup{usher: up.provider() + model(up)})

@@ -208,7 +208,7 @@ func TestOnlyTheLastAdmissionPolicyMayLetARequestWait(t *testing.T) {
 	}
 }
 
-// B95 for requests: a plugin sees of a request what it was granted.
+// A plugin sees of a request what it was granted.
 func TestPluginsSeeWhatTheyWereGranted(t *testing.T) {
 	for lines, want := range map[string]string{
 		"":                              `headers [] body ""`,

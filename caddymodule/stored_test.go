@@ -14,7 +14,7 @@ import (
 const fileAnswer = `{"id":"file-1","object":"file","error":{"message":"not ours"}}`
 
 // What no model is named for goes to the key that holds it, and nowhere else.
-func TestB71FilesGoToTheirHolder(t *testing.T) {
+func TestFilesGoToTheirHolder(t *testing.T) {
 	other, up := newUpstream(t, chats()), newUpstream(t, answers(http.StatusOK, fileAnswer))
 	st := serve(t, setup{usher: other.provider() + up.providerOf(key(1)+key(2)) + inOrder + model(other, up) + "files " + up.name + " k2\n" + callers})
 	for _, c := range []struct{ method, path, body string }{
@@ -66,7 +66,7 @@ func TestFilesAreNotServedUnlessSomebodyHoldsThem(t *testing.T) {
 }
 
 // Nothing else is tried if the holder cannot serve.
-func TestB71HolderThatFailsIsNotReplaced(t *testing.T) {
+func TestHolderThatFailsIsNotReplaced(t *testing.T) {
 	up := newUpstream(t, breaks(), limited("Retry-After", "30"))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up) + "files " + up.name + "\n"})
 	r := st.do("GET", "/v1/files/f", "")
@@ -112,7 +112,7 @@ func newResponseID() string {
 const responsesPath = "/v1/responses"
 
 // Who gave an answer is asked about it, and for what goes on from it.
-func TestB71FollowUpsGoToWhoAnswered(t *testing.T) {
+func TestFollowUpsGoToWhoAnswered(t *testing.T) {
 	whole, streamed := newResponseID(), newResponseID()
 	up := newUpstream(t, limited("Retry-After-Ms", "1"), answers(http.StatusOK, answerOf(whole)), streams(
 		`data: {"type":"response.created","response":{"id":"`+streamed+`"}}`+"\n\n",
@@ -149,7 +149,7 @@ func TestB71FollowUpsGoToWhoAnswered(t *testing.T) {
 
 // Where nobody remembers who answered, those who might are asked one after the
 // other; that says nothing of their health.
-func TestB71FollowUpsAreLookedFor(t *testing.T) {
+func TestFollowUpsAreLookedFor(t *testing.T) {
 	missing := answers(http.StatusNotFound, failure("invalid_request_error", ""))
 	notFound := answers(http.StatusBadRequest, failure("invalid_request_error", "previous_response_not_found"))
 	for name, c := range map[string]struct {
@@ -202,7 +202,7 @@ func TestB71FollowUpsAreLookedFor(t *testing.T) {
 }
 
 // A prompt that names a file goes to the account that holds it.
-func TestB71PromptsWithFilesGoToTheirHolder(t *testing.T) {
+func TestPromptsWithFilesGoToTheirHolder(t *testing.T) {
 	up, other := newUpstream(t, chats()), newUpstream(t, chats())
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + other.provider() + inOrder + "model m {\nserve " + up.name + "\nserve " + other.name +
 		"\n}\nmodel n " + other.name + "\nfiles " + up.name + " k2\n"})
@@ -225,7 +225,7 @@ func TestB71PromptsWithFilesGoToTheirHolder(t *testing.T) {
 }
 
 // Keys of one account know the same.
-func TestB71AnyKeyOfTheAccountWillDo(t *testing.T) {
+func TestAnyKeyOfTheAccountWillDo(t *testing.T) {
 	id := newResponseID()
 	up := newUpstream(t, answers(http.StatusOK, answerOf(id)), limited("Retry-After", "30"), answers(http.StatusOK, answerOf(id)))
 	st := serve(t, setup{usher: up.providerOf(key(1, "account a")+key(2)+key(3, "account a")) + inOrder + model(up)})
@@ -237,7 +237,7 @@ func TestB71AnyKeyOfTheAccountWillDo(t *testing.T) {
 }
 
 // A job may run although its answer is lost.
-func TestB59JobsAreNotStartedTwice(t *testing.T) {
+func TestJobsAreNotStartedTwice(t *testing.T) {
 	const body = `{"model":"m","prompt":"p"}`
 	up := newUpstream(t, breaks(), limited(), answers(http.StatusOK, `{"id":"video_1","status":"queued"}`))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})

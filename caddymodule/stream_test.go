@@ -54,7 +54,7 @@ func split(r *rand.Rand, text string) []string {
 
 // The beginning of an answer is held back until it has content, but not for
 // long.
-func TestB01HeadersOfAStreamDoNotWaitLongForItsFirstEvent(t *testing.T) {
+func TestHeadersOfAStreamDoNotWaitLongForItsFirstEvent(t *testing.T) {
 	caddymodule.HoldBeginnings(t, 50*time.Millisecond)
 	g := newGate(t)
 	up := newUpstream(t, g.flows(": ping\n\n", streamAnswer))
@@ -65,7 +65,7 @@ func TestB01HeadersOfAStreamDoNotWaitLongForItsFirstEvent(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body := bufio.NewReader(resp.Body)
-	if line, err := body.ReadString('\n'); line != ": ping\n" || err != nil { // B03
+	if line, err := body.ReadString('\n'); line != ": ping\n" || err != nil {
 		t.Errorf("line %q, %v", line, err)
 	}
 	g.open()
@@ -136,12 +136,12 @@ func TestEndsOfStreams(t *testing.T) {
 		cut    bool
 		want   policy.Disposition
 	}{
-		"B13 without [DONE]":   {streams(strings.ReplaceAll(streamAnswer, "data: [DONE]\n\n", "")), 200, false, policy.OK},
+		"without [DONE]":       {streams(strings.ReplaceAll(streamAnswer, "data: [DONE]\n\n", "")), 200, false, policy.OK},
 		"broken":               {broken(content), 200, true, policy.UpstreamError},
 		"broken at once":       {broken(": a\n\n"), 502, false, policy.UpstreamError},
-		"B17 empty":            {streams(""), 502, false, policy.UpstreamError},
-		"B17 comments only":    {streams(": a\n\n", ": b\n\n"), 502, false, policy.UpstreamError},
-		"B15 overload":         {streams(`data: {"error":{"type":"server_error","code":"server_is_overloaded"}}` + "\n\n"), 503, false, policy.Overloaded},
+		"empty":                {streams(""), 502, false, policy.UpstreamError},
+		"comments only":        {streams(": a\n\n", ": b\n\n"), 502, false, policy.UpstreamError},
+		"overload":             {streams(`data: {"error":{"type":"server_error","code":"server_is_overloaded"}}` + "\n\n"), 503, false, policy.Overloaded},
 		"error in the middle":  {streams(content, `data: {"error":{"message":"x","code":"rate_limit_exceeded"}}`+"\n\n"), 200, false, policy.RateLimited},
 		"whole answer instead": {chats(), 200, false, policy.OK},
 		"text instead":         {says("Nothing found"), 502, false, policy.UpstreamError},
@@ -167,7 +167,7 @@ func TestEndsOfStreams(t *testing.T) {
 }
 
 // Nothing of the first answer reaches the caller.
-func TestB15FailoverBeforeTheFirstContent(t *testing.T) {
+func TestFailoverBeforeTheFirstContent(t *testing.T) {
 	for name, first := range map[string]http.HandlerFunc{
 		"overload": streams(": connected\n\n", `data: {"error":{"code":"server_is_overloaded"}}`+"\n\n"),
 		"empty":    streams(": connected\n\n"),

@@ -71,7 +71,7 @@ func (tr trace) expectParents(t *testing.T, server *span, plugin map[string]stri
 
 var pluginParents = map[string]string{"keys select": "usher.select", "fifo admit": "usher.admit"}
 
-func TestB134TraceTellsTheWholeStory(t *testing.T) {
+func TestTraceTellsTheWholeStory(t *testing.T) {
 	for name, c := range map[string]struct{ site, server string }{
 		"own span":        {"", serverSpan},
 		"Caddy's tracing": {"tracing {\nspan gateway\n}", "gateway"},
@@ -130,7 +130,7 @@ func TestB134TraceTellsTheWholeStory(t *testing.T) {
 			})
 			second.expectEvents(t, "first_content")
 			second.expectStatus(t, unset, "")
-			for _, h := range up.expect(t, 2) { // B140
+			for _, h := range up.expect(t, 2) {
 				if h.Header.Get("Traceparent") != "" {
 					t.Error("the provider got the trace")
 				}
@@ -245,7 +245,7 @@ func otelEnv() string {
 	return strings.Join(lines, "\n")
 }
 
-// B132: a trace is complete also if its caller left.
+// A trace is complete also if its caller left.
 func TestTraceOfACallerWhoLeft(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
@@ -283,7 +283,7 @@ func TestTraceTellsWhyAConnectionFailed(t *testing.T) {
 	tr.named(t, serverSpan, 0).expectAttrs(t, map[string]string{"error.type": "502", "usher.refusal": "connect_failed"})
 }
 
-func TestB135UnsampledTraceIsNotExported(t *testing.T) {
+func TestUnsampledTraceIsNotExported(t *testing.T) {
 	for name, site := range map[string]string{"own span": "", "Caddy's tracing": "tracing"} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, chats())
@@ -300,7 +300,7 @@ func TestB135UnsampledTraceIsNotExported(t *testing.T) {
 	}
 }
 
-func TestB135InvalidTraceIsANewOne(t *testing.T) {
+func TestInvalidTraceIsANewOne(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	for name, parent := range map[string]string{
@@ -326,7 +326,7 @@ func TestB135InvalidTraceIsANewOne(t *testing.T) {
 	}
 }
 
-func TestB136PromptsAreInNoSpan(t *testing.T) {
+func TestPromptsAreInNoSpan(t *testing.T) {
 	const marker = "MARKER-OF-A-PROMPT"
 	up := newUpstream(t, limited(), answers(http.StatusOK, strings.Replace(chatAnswer, "Hi", marker, 1)))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
@@ -343,8 +343,8 @@ func TestB136PromptsAreInNoSpan(t *testing.T) {
 	}
 }
 
-// B139: what callers make up must not become names.
-func TestB139NamesOfSpansAreBounded(t *testing.T) {
+// What callers make up must not become names.
+func TestNamesOfSpansAreBounded(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	id := newTraceID()

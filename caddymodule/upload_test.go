@@ -30,7 +30,7 @@ var isForm = header("Content-Type", "multipart/form-data; boundary=x")
 // The file comes first, the first candidate fails after it has read all, and
 // the second one gets the same bytes, but for the model that it knows under
 // another name.
-func TestB73FormsFailOverWithTheirFiles(t *testing.T) {
+func TestFormsFailOverWithTheirFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	const answer = `{"text":"Hi","usage":{"type":"tokens","input_tokens":3,"output_tokens":2,"total_tokens":5}}`
 	up := newUpstream(t, breaks(), answers(http.StatusOK, answer))

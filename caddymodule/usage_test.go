@@ -11,7 +11,7 @@ import (
 // plainStream is streamAnswer without the chunk of usage.
 var plainStream = strings.Replace(streamAnswer, `data: {"id":"c1","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`+"\n\n", "", 1)
 
-func TestB19UsageIsAskedForAndTakenOutAgain(t *testing.T) {
+func TestUsageIsAskedForAndTakenOutAgain(t *testing.T) {
 	const whole, not = `{"model":"m","stream":true,"stream_options":{"include_usage":true}}`, `{"model":"m","stream":true,"stream_options":{"include_usage":false}}`
 	for name, c := range map[string]struct{ option, body, sent, want string }{
 		"not given":        {"stream_usage", `{"model":"m","stream":true}`, `{"stream_options":{"include_usage":true},"model":"m","stream":true}`, plainStream},
@@ -38,7 +38,7 @@ func TestB19UsageIsAskedForAndTakenOutAgain(t *testing.T) {
 
 // An answer that is no stream, though one was asked for, passes as it is, and so
 // do those of other providers.
-func TestB19WhatWasNotAskedForPassesAsItIs(t *testing.T) {
+func TestWhatWasNotAskedForPassesAsItIs(t *testing.T) {
 	asked, plain := newUpstream(t, breaks(), chats()), newUpstream(t, streams(streamAnswer))
 	st := serve(t, setup{usher: asked.providerOf(key(1), "stream_usage") + plain.provider() + inOrder + model(asked, plain)})
 	r := st.ask(streamBody, http.StatusOK)
@@ -54,7 +54,7 @@ func TestB19WhatWasNotAskedForPassesAsItIs(t *testing.T) {
 }
 
 // Who leaves early has used what was told until then, and nobody guesses.
-func TestB21UsageOfStreamsThatAreLeft(t *testing.T) {
+func TestUsageOfStreamsThatAreLeft(t *testing.T) {
 	for name, c := range map[string]struct {
 		format, path, first string
 		want                *policy.Usage
@@ -92,7 +92,7 @@ func TestB21UsageOfStreamsThatAreLeft(t *testing.T) {
 
 // A provider that compresses although it was asked not to is passed on, and its
 // usage is not known.
-func TestB11CompressedStreamsPassAsTheyCome(t *testing.T) {
+func TestCompressedStreamsPassAsTheyCome(t *testing.T) {
 	packed := compressed(t, "gzip", streamAnswer)
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")

@@ -38,6 +38,10 @@
 //	GET  /v1/models                 models                             answered from the configuration
 //	GET  /v1/models/{model}         models                             answered from the configuration
 //
+// A GET of /v1/realtime or /v1/responses that asks for a WebSocket is a session,
+// whose model is the parameter "model" of the query. Of what is said there only
+// the usage is read, as responses tell it at their end.
+//
 // Besides there is what is about things that the provider's account stores, with
 // GET, POST and DELETE: earlier answers (/v1/responses/{id}, /v1/videos/{id}, and
 // what is below them), and files, uploads, batches, vector_stores, conversations

@@ -36,7 +36,7 @@ func file(name, filename, media, content string) string {
 const formType = "multipart/form-data; boundary=x"
 
 // Whatever the order is, the model is found, and only its name is replaced.
-func TestB73ModelIsFoundInAForm(t *testing.T) {
+func TestModelIsFoundInAForm(t *testing.T) {
 	t.Parallel()
 	sound := strings.Repeat("\x00\r\n--y\r\n\xff", 10_000)
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 
 const usageChunk = "data: {\"id\":\"c\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2}}\n\n"
 
-func TestB19AskingForUsageChangesOneMember(t *testing.T) {
+func TestAskingForUsageChangesOneMember(t *testing.T) {
 	t.Parallel()
 	const asks = `"stream_options":{"include_usage":true},`
 	for _, c := range []struct{ body, want string }{
@@ -68,7 +68,7 @@ func TestB19AskingForUsageChangesOneMember(t *testing.T) {
 	}
 }
 
-func TestB19ChunkWithNothingButUsageIsLeftOut(t *testing.T) {
+func TestChunkWithNothingButUsageIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const others = ": ping\n\n" +
 		"data: {\"choices\":[{\"delta\":{\"content\":\"Hi\"}}],\"usage\":null}\n\n" +
