@@ -16,12 +16,12 @@ import (
 // the models n1, n2 and so on, which the others serve.
 func fallbacks(m string, ups ...*upstream) string {
 	var b strings.Builder
-	names := ""
+	var names strings.Builder
 	for i, u := range ups[1:] {
-		names += fmt.Sprintf(" n%d", i+1)
+		fmt.Fprintf(&names, " n%d", i+1)
 		fmt.Fprintf(&b, "model n%d %s\n", i+1, u.name)
 	}
-	return fmt.Sprintf("model m {\nserve %s\nfallback%s\n%s\n}\n", ups[0].name, names, m) + b.String()
+	return fmt.Sprintf("model m {\nserve %s\nfallback%s\n%s\n}\n", ups[0].name, names.String(), m) + b.String()
 }
 
 func TestRequestFallsBackToAnotherModel(t *testing.T) {

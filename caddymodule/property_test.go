@@ -117,17 +117,18 @@ func TestWhateverProvidersDo(t *testing.T) {
 			}
 			t.Logf("go test -run TestWhateverProvidersDo -seed %d", providers.seed)
 			var ups []*upstream
-			config := fmt.Sprintf("select none\nattempts %d\n", ceiling) + option
+			var config strings.Builder
+			fmt.Fprintf(&config, "select none\nattempts %d\n%s", ceiling, option)
 			for i := range 4 {
 				up := newUpstream(t, providers.at(fmt.Sprint("p", i)))
 				ups = append(ups, up)
-				config += up.provider() + fmt.Sprintf("model m%d {\n", i+1)
+				fmt.Fprintf(&config, "%smodel m%d {\n", up.provider(), i+1)
 				for _, u := range ups {
-					config += "serve " + u.name + "\n"
+					config.WriteString("serve " + u.name + "\n")
 				}
-				config += "}\n"
+				config.WriteString("}\n")
 			}
-			st := serve(t, setup{usher: config})
+			st := serve(t, setup{usher: config.String()})
 			var group sync.WaitGroup
 			cases := make(chan int)
 			for range 8 {
@@ -202,8 +203,8 @@ func (p *randomProviders) judge(id string, resp *http.Response, body string, err
 		return ""
 	}
 	text, told := body, false
-	if at := strings.Index(body, `data: {"error":{"message"`); at >= 0 { // Usher's own, or what it passes on after a heartbeat
-		text, told = body[:at], true
+	if before, _, ok := strings.Cut(body, `data: {"error":{"message"`); ok { // Usher's own, or what it passes on after a heartbeat
+		text, told = before, true
 	}
 	if told && err == nil {
 		return "an error looks like a whole answer"

@@ -53,9 +53,6 @@ var words = []Word{
 	Plan, QuotaBalanced, SoonestReset, Latency, Cost,
 }
 
-// Words lists all words.
-func Words() []Word { return slices.Clone(words) }
-
 // total reports whether no two candidates are equal in w.
 func (w Word) total() bool { return w == Priority || w == Weighted }
 
