@@ -66,6 +66,9 @@ func (r *run) settle(u *use, a *host.Admission, noWait bool, spans decisionSpans
 		rec.Waited, rec.Position = true, a.Position
 		spans.enqueued(a.Position)
 		r.waited = true
+		if r.req.WaitingSince.IsZero() {
+			r.req.WaitingSince = time.Now()
+		}
 		req := host.AdmitRequest{
 			Request: r.granted(u), Attempt: r.admits, Catalog: r.model.catalog, Candidates: r.ranked, SeenPosition: a.Position, Revoke: r.revoker(),
 		}

@@ -89,7 +89,7 @@ func (r *run) settled() {
 	if r.chosen.ID == "" {
 		r.chosen = r.ranked[0] // no admission policy has named one
 	}
-	r.leased = time.Now()
+	r.leased, r.req.WaitingSince = time.Now(), time.Time{}
 	r.hold = r.h.app.shared.facts.begin(r.chosen, r.req)
 }
 

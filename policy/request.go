@@ -59,6 +59,12 @@ type Request struct {
 	// gives up on it. Deadline is the zero time if there is none.
 	ReceivedAt, Deadline time.Time
 
+	// WaitingSince is when the request began to wait for the lease that it asks
+	// for now, and the zero time before. It stays the same while the request is
+	// asked for again, such as by another process of the policy or with other
+	// candidates, so a policy that bounds waits counts from here.
+	WaitingSince time.Time
+
 	// Scopes are what the request takes whoever serves it: those of its
 	// caller, its group and the fleet. See also [Candidate.Scopes].
 	Scopes []Scope

@@ -2,6 +2,7 @@ package fifo
 
 import (
 	"context"
+	"time"
 
 	"github.com/usherproxy/usher/plugins/fifo/internal/memory"
 	"github.com/usherproxy/usher/policy"
@@ -46,7 +47,18 @@ type admitter struct {
 var _ policy.Restorer = (*admitter)(nil)
 
 func (a *admitter) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
-	return a.store.Admit(ctx, req, a.rules)
+	return a.store.Admit(ctx, req, a.rulesFor(req.Request, time.Now()))
+}
+
+// rulesFor returns the rules for a request. One that has waited already, in
+// another process or for other candidates, may wait for the rest of MaxWait: it
+// may start, but not wait, if nothing is left.
+func (a *admitter) rulesFor(req *policy.Request, now time.Time) Rules {
+	rules := a.rules
+	if rules.MaxWait > 0 && !req.WaitingSince.IsZero() {
+		rules.MaxWait = max(rules.MaxWait-now.Sub(req.WaitingSince), 1)
+	}
+	return rules
 }
 
 func (a *admitter) Restore(ctx context.Context, running []policy.Held, waiting []policy.AdmitRequest) ([]policy.Lease, error) {

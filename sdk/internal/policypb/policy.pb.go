@@ -1273,8 +1273,12 @@ type Request struct {
 	Body []byte `protobuf:"bytes,17,opt,name=body,proto3" json:"body,omitempty"`
 	// min_input_tokens is a lower-bound guess of the size of the prompt.
 	MinInputTokens int64 `protobuf:"varint,18,opt,name=min_input_tokens,json=minInputTokens,proto3" json:"min_input_tokens,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// waiting_since is when the request began to wait for the lease that it asks
+	// for now. It is not set before. A policy that bounds waits counts from here,
+	// as it may be asked for a waiting request again.
+	WaitingSince  *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=waiting_since,json=waitingSince,proto3" json:"waiting_since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Request) Reset() {
@@ -1431,6 +1435,13 @@ func (x *Request) GetMinInputTokens() int64 {
 		return x.MinInputTokens
 	}
 	return 0
+}
+
+func (x *Request) GetWaitingSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.WaitingSince
+	}
+	return nil
 }
 
 // Header is one request header.
@@ -4191,7 +4202,7 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"latency_us\x18\x03 \x01(\x03R\tlatencyUs\x12\x1a\n" +
 	"\bfailures\x18\x04 \x01(\x01R\bfailures\x12\x12\n" +
 	"\x04used\x18\x05 \x03(\x03R\x04used\x12\x1b\n" +
-	"\tresets_ns\x18\x06 \x03(\x03R\bresetsNs\"\xe2\x04\n" +
+	"\tresets_ns\x18\x06 \x03(\x03R\bresetsNs\"\xa3\x05\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
 	"\x06format\x18\x02 \x01(\tR\x06format\x12\x1c\n" +
@@ -4212,7 +4223,8 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\x06scopes\x18\x0f \x03(\v2\x16.usher.policy.v1.ScopeR\x06scopes\x121\n" +
 	"\aheaders\x18\x10 \x03(\v2\x17.usher.policy.v1.HeaderR\aheaders\x12\x12\n" +
 	"\x04body\x18\x11 \x01(\fR\x04body\x12(\n" +
-	"\x10min_input_tokens\x18\x12 \x01(\x03R\x0eminInputTokens\"4\n" +
+	"\x10min_input_tokens\x18\x12 \x01(\x03R\x0eminInputTokens\x12?\n" +
+	"\rwaiting_since\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\fwaitingSince\"4\n" +
 	"\x06Header\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\tR\x06values\"P\n" +
@@ -4524,96 +4536,97 @@ var file_usher_policy_v1_policy_proto_depIdxs = []int32{
 	62, // 13: usher.policy.v1.Request.deadline:type_name -> google.protobuf.Timestamp
 	16, // 14: usher.policy.v1.Request.scopes:type_name -> usher.policy.v1.Scope
 	19, // 15: usher.policy.v1.Request.headers:type_name -> usher.policy.v1.Header
-	20, // 16: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
-	18, // 17: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
-	17, // 18: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	24, // 19: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
-	20, // 20: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
-	20, // 21: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
-	23, // 22: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
-	25, // 23: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
-	24, // 24: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
-	61, // 25: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
-	2,  // 26: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
-	62, // 27: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
-	26, // 28: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
-	27, // 29: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
-	28, // 30: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
-	61, // 31: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
-	20, // 32: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
-	18, // 33: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
-	17, // 34: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
-	20, // 35: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
-	25, // 36: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
-	33, // 37: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
-	35, // 38: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
-	33, // 39: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
-	36, // 40: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
-	20, // 41: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
-	37, // 42: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
-	61, // 43: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
-	40, // 44: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
-	62, // 45: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
-	37, // 46: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
-	61, // 47: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
-	61, // 48: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
-	62, // 49: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
-	41, // 50: usher.policy.v1.AttemptResult.windows:type_name -> usher.policy.v1.Window
-	1,  // 51: usher.policy.v1.Window.kind:type_name -> usher.policy.v1.ScopeKind
-	61, // 52: usher.policy.v1.Window.length:type_name -> google.protobuf.Duration
-	62, // 53: usher.policy.v1.Window.resets:type_name -> google.protobuf.Timestamp
-	62, // 54: usher.policy.v1.Window.observed_at:type_name -> google.protobuf.Timestamp
-	44, // 55: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
-	44, // 56: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
-	18, // 57: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
-	17, // 58: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
-	51, // 59: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
-	21, // 60: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
-	29, // 61: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
-	52, // 62: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
-	53, // 63: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
-	54, // 64: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
-	39, // 65: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
-	34, // 66: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
-	31, // 67: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
-	56, // 68: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
-	57, // 69: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
-	22, // 70: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
-	30, // 71: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
-	58, // 72: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
-	59, // 73: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
-	33, // 74: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
-	3,  // 75: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
-	7,  // 76: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
-	10, // 77: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
-	12, // 78: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
-	43, // 79: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
-	21, // 80: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
-	29, // 81: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
-	31, // 82: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
-	34, // 83: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
-	39, // 84: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
-	46, // 85: usher.policy.v1.PolicyService.Operate:input_type -> usher.policy.v1.OperateRequest
-	48, // 86: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
-	50, // 87: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
-	4,  // 88: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
-	8,  // 89: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
-	11, // 90: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
-	13, // 91: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
-	45, // 92: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
-	22, // 93: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
-	30, // 94: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
-	32, // 95: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
-	38, // 96: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
-	42, // 97: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
-	47, // 98: usher.policy.v1.PolicyService.Operate:output_type -> usher.policy.v1.OperateResponse
-	49, // 99: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
-	55, // 100: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
-	88, // [88:101] is the sub-list for method output_type
-	75, // [75:88] is the sub-list for method input_type
-	75, // [75:75] is the sub-list for extension type_name
-	75, // [75:75] is the sub-list for extension extendee
-	0,  // [0:75] is the sub-list for field type_name
+	62, // 16: usher.policy.v1.Request.waiting_since:type_name -> google.protobuf.Timestamp
+	20, // 17: usher.policy.v1.DecideRequest.trace:type_name -> usher.policy.v1.TraceContext
+	18, // 18: usher.policy.v1.DecideRequest.request:type_name -> usher.policy.v1.Request
+	17, // 19: usher.policy.v1.DecideRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	24, // 20: usher.policy.v1.DecideRequest.verdicts:type_name -> usher.policy.v1.Verdict
+	20, // 21: usher.policy.v1.DecideRequest.admit_trace:type_name -> usher.policy.v1.TraceContext
+	20, // 22: usher.policy.v1.DecideResponse.trace:type_name -> usher.policy.v1.TraceContext
+	23, // 23: usher.policy.v1.DecideResponse.selections:type_name -> usher.policy.v1.Selection
+	25, // 24: usher.policy.v1.DecideResponse.admission:type_name -> usher.policy.v1.Admission
+	24, // 25: usher.policy.v1.Selection.verdicts:type_name -> usher.policy.v1.Verdict
+	61, // 26: usher.policy.v1.Selection.duration:type_name -> google.protobuf.Duration
+	2,  // 27: usher.policy.v1.Verdict.status:type_name -> usher.policy.v1.Status
+	62, // 28: usher.policy.v1.Verdict.until:type_name -> google.protobuf.Timestamp
+	26, // 29: usher.policy.v1.Admission.admitted:type_name -> usher.policy.v1.Admitted
+	27, // 30: usher.policy.v1.Admission.rejected:type_name -> usher.policy.v1.Rejected
+	28, // 31: usher.policy.v1.Admission.waiting:type_name -> usher.policy.v1.Waiting
+	61, // 32: usher.policy.v1.Rejected.retry_after:type_name -> google.protobuf.Duration
+	20, // 33: usher.policy.v1.AdmitRequest.trace:type_name -> usher.policy.v1.TraceContext
+	18, // 34: usher.policy.v1.AdmitRequest.request:type_name -> usher.policy.v1.Request
+	17, // 35: usher.policy.v1.AdmitRequest.candidates:type_name -> usher.policy.v1.CandidateRef
+	20, // 36: usher.policy.v1.AdmitResponse.trace:type_name -> usher.policy.v1.TraceContext
+	25, // 37: usher.policy.v1.AdmitResponse.admission:type_name -> usher.policy.v1.Admission
+	33, // 38: usher.policy.v1.CancelRequest.tickets:type_name -> usher.policy.v1.Ticket
+	35, // 39: usher.policy.v1.ReleaseRequest.releases:type_name -> usher.policy.v1.LeaseRelease
+	33, // 40: usher.policy.v1.LeaseRelease.ticket:type_name -> usher.policy.v1.Ticket
+	36, // 41: usher.policy.v1.LeaseRelease.outcome:type_name -> usher.policy.v1.Outcome
+	20, // 42: usher.policy.v1.LeaseRelease.trace:type_name -> usher.policy.v1.TraceContext
+	37, // 43: usher.policy.v1.Outcome.usage:type_name -> usher.policy.v1.Usage
+	61, // 44: usher.policy.v1.Outcome.duration:type_name -> google.protobuf.Duration
+	40, // 45: usher.policy.v1.ObserveRequest.results:type_name -> usher.policy.v1.AttemptResult
+	62, // 46: usher.policy.v1.AttemptResult.until:type_name -> google.protobuf.Timestamp
+	37, // 47: usher.policy.v1.AttemptResult.usage:type_name -> usher.policy.v1.Usage
+	61, // 48: usher.policy.v1.AttemptResult.first_event:type_name -> google.protobuf.Duration
+	61, // 49: usher.policy.v1.AttemptResult.duration:type_name -> google.protobuf.Duration
+	62, // 50: usher.policy.v1.AttemptResult.ended_at:type_name -> google.protobuf.Timestamp
+	41, // 51: usher.policy.v1.AttemptResult.windows:type_name -> usher.policy.v1.Window
+	1,  // 52: usher.policy.v1.Window.kind:type_name -> usher.policy.v1.ScopeKind
+	61, // 53: usher.policy.v1.Window.length:type_name -> google.protobuf.Duration
+	62, // 54: usher.policy.v1.Window.resets:type_name -> google.protobuf.Timestamp
+	62, // 55: usher.policy.v1.Window.observed_at:type_name -> google.protobuf.Timestamp
+	44, // 56: usher.policy.v1.RestoreRequest.running:type_name -> usher.policy.v1.RestoredTicket
+	44, // 57: usher.policy.v1.RestoreRequest.waiting:type_name -> usher.policy.v1.RestoredTicket
+	18, // 58: usher.policy.v1.RestoredTicket.request:type_name -> usher.policy.v1.Request
+	17, // 59: usher.policy.v1.RestoredTicket.candidates:type_name -> usher.policy.v1.CandidateRef
+	51, // 60: usher.policy.v1.SessionRequest.calls:type_name -> usher.policy.v1.SessionCall
+	21, // 61: usher.policy.v1.SessionCall.decide:type_name -> usher.policy.v1.DecideRequest
+	29, // 62: usher.policy.v1.SessionCall.admit:type_name -> usher.policy.v1.AdmitRequest
+	52, // 63: usher.policy.v1.SessionCall.report:type_name -> usher.policy.v1.Report
+	53, // 64: usher.policy.v1.SessionCall.ping:type_name -> usher.policy.v1.Ping
+	54, // 65: usher.policy.v1.SessionCall.abandon:type_name -> usher.policy.v1.Abandon
+	39, // 66: usher.policy.v1.Report.observe:type_name -> usher.policy.v1.ObserveRequest
+	34, // 67: usher.policy.v1.Report.release:type_name -> usher.policy.v1.ReleaseRequest
+	31, // 68: usher.policy.v1.Report.cancel:type_name -> usher.policy.v1.CancelRequest
+	56, // 69: usher.policy.v1.SessionResponse.answers:type_name -> usher.policy.v1.SessionAnswer
+	57, // 70: usher.policy.v1.SessionAnswer.failed:type_name -> usher.policy.v1.Failed
+	22, // 71: usher.policy.v1.SessionAnswer.decide:type_name -> usher.policy.v1.DecideResponse
+	30, // 72: usher.policy.v1.SessionAnswer.admit:type_name -> usher.policy.v1.AdmitResponse
+	58, // 73: usher.policy.v1.SessionAnswer.done:type_name -> usher.policy.v1.Done
+	59, // 74: usher.policy.v1.SessionAnswer.revoked:type_name -> usher.policy.v1.Revoked
+	33, // 75: usher.policy.v1.Revoked.ticket:type_name -> usher.policy.v1.Ticket
+	3,  // 76: usher.policy.v1.PolicyService.GetInfo:input_type -> usher.policy.v1.GetInfoRequest
+	7,  // 77: usher.policy.v1.PolicyService.ValidateConfig:input_type -> usher.policy.v1.ValidateConfigRequest
+	10, // 78: usher.policy.v1.PolicyService.Configure:input_type -> usher.policy.v1.ConfigureRequest
+	12, // 79: usher.policy.v1.PolicyService.SyncCatalog:input_type -> usher.policy.v1.SyncCatalogRequest
+	43, // 80: usher.policy.v1.PolicyService.Restore:input_type -> usher.policy.v1.RestoreRequest
+	21, // 81: usher.policy.v1.PolicyService.Decide:input_type -> usher.policy.v1.DecideRequest
+	29, // 82: usher.policy.v1.PolicyService.Admit:input_type -> usher.policy.v1.AdmitRequest
+	31, // 83: usher.policy.v1.PolicyService.Cancel:input_type -> usher.policy.v1.CancelRequest
+	34, // 84: usher.policy.v1.PolicyService.Release:input_type -> usher.policy.v1.ReleaseRequest
+	39, // 85: usher.policy.v1.PolicyService.Observe:input_type -> usher.policy.v1.ObserveRequest
+	46, // 86: usher.policy.v1.PolicyService.Operate:input_type -> usher.policy.v1.OperateRequest
+	48, // 87: usher.policy.v1.PolicyService.Drain:input_type -> usher.policy.v1.DrainRequest
+	50, // 88: usher.policy.v1.PolicyService.Session:input_type -> usher.policy.v1.SessionRequest
+	4,  // 89: usher.policy.v1.PolicyService.GetInfo:output_type -> usher.policy.v1.GetInfoResponse
+	8,  // 90: usher.policy.v1.PolicyService.ValidateConfig:output_type -> usher.policy.v1.ValidateConfigResponse
+	11, // 91: usher.policy.v1.PolicyService.Configure:output_type -> usher.policy.v1.ConfigureResponse
+	13, // 92: usher.policy.v1.PolicyService.SyncCatalog:output_type -> usher.policy.v1.SyncCatalogResponse
+	45, // 93: usher.policy.v1.PolicyService.Restore:output_type -> usher.policy.v1.RestoreResponse
+	22, // 94: usher.policy.v1.PolicyService.Decide:output_type -> usher.policy.v1.DecideResponse
+	30, // 95: usher.policy.v1.PolicyService.Admit:output_type -> usher.policy.v1.AdmitResponse
+	32, // 96: usher.policy.v1.PolicyService.Cancel:output_type -> usher.policy.v1.CancelResponse
+	38, // 97: usher.policy.v1.PolicyService.Release:output_type -> usher.policy.v1.ReleaseResponse
+	42, // 98: usher.policy.v1.PolicyService.Observe:output_type -> usher.policy.v1.ObserveResponse
+	47, // 99: usher.policy.v1.PolicyService.Operate:output_type -> usher.policy.v1.OperateResponse
+	49, // 100: usher.policy.v1.PolicyService.Drain:output_type -> usher.policy.v1.DrainResponse
+	55, // 101: usher.policy.v1.PolicyService.Session:output_type -> usher.policy.v1.SessionResponse
+	89, // [89:102] is the sub-list for method output_type
+	76, // [76:89] is the sub-list for method input_type
+	76, // [76:76] is the sub-list for extension type_name
+	76, // [76:76] is the sub-list for extension extendee
+	0,  // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_usher_policy_v1_policy_proto_init() }
