@@ -253,15 +253,21 @@ func inService(candidates []policy.Candidate) []policy.Candidate {
 	return slices.DeleteFunc(candidates, func(c policy.Candidate) bool { return c.Disabled })
 }
 
-// complete returns the verdicts of s with one for each candidate that was
-// offered and not mentioned.
+// complete returns the verdicts of s, which passed its Check, with one for each
+// candidate that was offered and not mentioned.
 func complete(s policy.Selection, offered []policy.Candidate) []policy.Verdict {
-	verdicts := slices.Clip(s.Verdicts)
-	for _, c := range offered {
-		mentioned := func(v policy.Verdict) bool { return v.Candidate == c.ID }
-		if !slices.ContainsFunc(s.Verdicts, mentioned) {
+	if len(s.Verdicts) == len(offered) {
+		return s.Verdicts // no two are on one candidate, and none is on another one
+	}
+	mentioned := make(map[string]bool, len(s.Verdicts))
+	for i := range s.Verdicts {
+		mentioned[s.Verdicts[i].Candidate] = true
+	}
+	verdicts := append(make([]policy.Verdict, 0, len(offered)), s.Verdicts...)
+	for i := range offered {
+		if id := offered[i].ID; !mentioned[id] {
 			why := policy.Why{Reason: policy.ReasonNotRanked}
-			verdicts = append(verdicts, policy.Verdict{Candidate: c.ID, Status: policy.Skipped, Why: why})
+			verdicts = append(verdicts, policy.Verdict{Candidate: id, Status: policy.Skipped, Why: why})
 		}
 	}
 	return verdicts

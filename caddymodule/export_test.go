@@ -210,7 +210,7 @@ func Counted() map[string]int64 {
 		s.facts.mu.Lock()
 		defer s.facts.mu.Unlock()
 		for key, n := range s.facts.keys {
-			counts["in flight: "+key] = int64(n)
+			counts["in flight: "+key.provider+"/"+key.key] = int64(n)
 		}
 		maps.Copy(counts, s.facts.scopes)
 	}
@@ -231,3 +231,8 @@ type Budget = budget
 
 func (b *budget) First(now time.Time)      { b.first(now) }
 func (b *budget) Retry(now time.Time) bool { return b.retry(now) }
+
+// Complete returns verdicts with one for each candidate without any.
+func Complete(s policy.Selection, offered []policy.Candidate) []policy.Verdict {
+	return complete(s, offered)
+}

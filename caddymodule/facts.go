@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -15,12 +16,16 @@ type facts struct {
 
 	mu         sync.Mutex
 	arrivals   int64
-	keys       map[string]int // attempts in flight, by provider/key
+	keys       map[keyName]int // attempts in flight
 	scopes     map[string]int64
 	rates      map[rateKey]*rate
 	swept      int // how many rates were left when idle ones were last removed
 	candidates map[string]*experience
 }
+
+// A keyName names a key. Other than the string of keyOf, it costs nothing to
+// make, which is done for every candidate of every request.
+type keyName struct{ provider, key string }
 
 // experience is how one candidate fared lately.
 type experience struct {
@@ -34,7 +39,7 @@ const smoothing = 0.2
 func newFacts() *facts {
 	return &facts{
 		start: time.Now(),
-		keys:  make(map[string]int), scopes: make(map[string]int64), rates: make(map[rateKey]*rate),
+		keys:  make(map[keyName]int), scopes: make(map[string]int64), rates: make(map[rateKey]*rate),
 		candidates: make(map[string]*experience),
 	}
 }
@@ -50,41 +55,52 @@ func (f *facts) arrive() int64 {
 // describe returns candidates and scopes with what is known of them now. It
 // leaves its arguments as they are.
 func (f *facts) describe(candidates []policy.Candidate, requestScopes []policy.Scope) ([]policy.Candidate, []policy.Scope) {
+	described := slices.Clone(candidates)
+	n := 0
+	for i := range described {
+		n += len(described[i].Scopes)
+	}
+	all := make([]policy.Scope, 0, n) // of all candidates, one after the other
+	for i := range described {
+		c, from := &described[i], len(all)
+		all = append(all, c.Scopes...)
+		c.Scopes = slices.Clip(all[from:])
+		if from == len(all) {
+			c.Scopes = nil
+		}
+	}
+	scopes := slices.Clone(requestScopes)
+
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := time.Since(f.start)
-	described := make([]policy.Candidate, len(candidates))
-	for i, c := range candidates {
-		c.Load.InFlight = f.keys[keyOf(c)]
+	for i := range described {
+		c := &described[i]
+		c.Load.InFlight = f.keys[keyName{c.Provider, c.Key}]
 		if x := f.candidates[c.ID]; x != nil {
 			c.Load.Latency, c.Load.Failures = x.latency, x.failures
 		}
-		c.Scopes = f.usedLocked(now, c.Scopes)
-		described[i] = c
 	}
-	return described, f.usedLocked(now, requestScopes)
+	f.useLocked(now, all)
+	f.useLocked(now, scopes)
+	return described, scopes
 }
 
-func (f *facts) usedLocked(now time.Duration, scopes []policy.Scope) []policy.Scope {
-	if len(scopes) == 0 {
-		return nil
-	}
-	used := make([]policy.Scope, len(scopes))
-	for i, s := range scopes {
+// useLocked sets how much of each of scopes is used, until when.
+func (f *facts) useLocked(now time.Duration, scopes []policy.Scope) {
+	for i := range scopes {
+		s := &scopes[i]
 		if s.Kind == policy.ScopeConcurrency {
 			s.Used = f.scopes[s.ID]
-			used[i] = s
 			continue
 		}
 		s.Used, s.Resets = 0, time.Time{}
-		if r := f.rates[rateKeyOf(s)]; r != nil {
+		if r := f.rates[rateKeyOf(*s)]; r != nil {
 			if r.expire(now, s.Window); len(r.slots) > 0 {
 				s.Used, s.Resets = max(r.total, 0), f.start.Add(r.resets(s.Window))
 			}
 		}
-		used[i] = s
 	}
-	return used
 }
 
 // learn takes note of how an attempt ended.
