@@ -13,6 +13,7 @@ import (
 
 	"github.com/usherproxy/usher/internal/pluginhost"
 	"github.com/usherproxy/usher/internal/plugintool"
+	"github.com/usherproxy/usher/sdk/conformance"
 )
 
 func init() {
@@ -108,6 +109,7 @@ It exits with 0 if no check failed, and with 1 otherwise.
 	cmd.Flags().StringVar(&test.Config, "config", "", "The configuration to test with, a JSON object (default: the defaults)")
 	cmd.Flags().BoolVar(&test.Scopes, "scopes", false, "The policy enforces the limits of the scopes that requests carry: check that, too")
 	cmd.Flags().IntVar(&test.Calls, "calls", 500, "How many calls are timed; none if 0")
+	cmd.Flags().DurationVar(&test.Patience, "patience", conformance.Patience, "How long a check waits for an answer before it fails")
 	executable := executableFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return executable(args).Test(cmd.Context(), cmd.OutOrStdout(), test)

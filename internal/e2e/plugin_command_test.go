@@ -49,7 +49,7 @@ func TestAPluginThatBreaksTheContractFailsItsTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.do(t, "go mod tidy && go build -o leaky .")
-	report, err := a.try("usher plugin test ./leaky --calls 0")
+	report, err := a.try("usher plugin test ./leaky --calls 0 --patience 1s")
 	if err == nil || !strings.Contains(report, "FAIL  released room is used again") || !strings.Contains(report, "\nFAIL: ") {
 		t.Errorf("a plugin that keeps released room passes (%v):\n%s", err, report)
 	}

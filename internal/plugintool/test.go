@@ -30,6 +30,10 @@ type Test struct {
 
 	// Calls is how many calls are timed; none if it is 0.
 	Calls int
+
+	// Patience is how long a check waits for an answer; 0 for the usual time.
+	// It holds for the whole process.
+	Patience time.Duration
 }
 
 // ErrFailed tells that the plugin does not keep the contract. The report says
@@ -39,6 +43,9 @@ var ErrFailed = errors.New("the plugin does not keep the contract")
 // Test tests the executable and prints a report. It returns [ErrFailed] if a
 // check failed, and another error if the plugin cannot be tested at all.
 func (e *Executable) Test(ctx context.Context, out io.Writer, test Test) error {
+	if test.Patience > 0 {
+		conformance.Patience = test.Patience
+	}
 	r := &report{out: out}
 	begin := time.Now()
 	p, err := e.start(ctx)

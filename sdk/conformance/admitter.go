@@ -220,7 +220,7 @@ func waitFor(t T, g *sync.WaitGroup, what string) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(4 * patience):
+	case <-time.After(4 * Patience):
 		t.Fatalf("%s: still not all answered", what)
 	}
 }

@@ -3,4 +3,4 @@ package conformance
 import "time"
 
 // SetPatience lets checks of broken policies fail soon.
-func SetPatience(d time.Duration) { patience = d }
+func SetPatience(d time.Duration) { Patience = d }

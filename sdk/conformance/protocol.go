@@ -69,7 +69,7 @@ func ticketOf(r *policy.Request) host.Ticket { return host.Ticket{ID: r.ID, Atte
 // decide asks for an admission and does not wait for it.
 func (d *desk) decide(t T, req *policy.Request, noWait bool) *host.Admission {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	got, err := d.Decide(ctx, &host.DecideRequest{
 		Request: req, Catalog: d.catalog, Candidates: d.candidates, Admit: d.name, Attempt: 1, NoWait: noWait,
@@ -112,7 +112,7 @@ func (d *desk) collect(ctx context.Context, t T, req *policy.Request, noWait boo
 // gets collects an admission that must be given.
 func (d *desk) gets(t T, req *policy.Request, why string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	a, err := d.collect(ctx, t, req, false)
 	if err != nil || a.Candidate == "" {
@@ -278,7 +278,7 @@ const probePatience = 10 * time.Second
 
 func (d *desk) rejectsAtDrain(t T) {
 	req := d.park(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {

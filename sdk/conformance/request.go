@@ -9,9 +9,10 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// patience is how long a check waits for what should come at once. It is long
-// because it only matters where a check fails.
-var patience = 30 * time.Second
+// Patience is how long a check waits for what should come at once. It is long
+// because it only matters where a check fails. It may be set before the first
+// check runs.
+var Patience = 30 * time.Second
 
 // A world names the requests and scopes of one check, so that checks do not
 // meet even if their policies share a store.

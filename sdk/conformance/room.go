@@ -97,7 +97,7 @@ func (r *room) start(ctx context.Context, t T, req *policy.AdmitRequest) <-chan 
 func (r *room) now(t T, req *policy.AdmitRequest) policy.Lease {
 	t.Helper()
 	req.NoWait = true
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
 	a := receive(t, r.start(ctx, t, req), "Admit with NoWait")
 	if ctx.Err() != nil {
@@ -164,7 +164,7 @@ func (r *room) wait(ctx context.Context, t T, req *policy.AdmitRequest) <-chan a
 		}
 	case a := <-answers:
 		t.Fatalf("did not wait: %s", a)
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		t.Fatalf("Admit neither answered nor called Waiting")
 	}
 	return answers
@@ -185,8 +185,8 @@ func receive(t T, answers <-chan answer, what string) answer {
 	select {
 	case a := <-answers:
 		return a
-	case <-time.After(patience):
-		t.Fatalf("%s: no answer within %s", what, patience)
+	case <-time.After(Patience):
+		t.Fatalf("%s: no answer within %s", what, Patience)
 		return answer{}
 	}
 }
@@ -215,7 +215,7 @@ func release(t T, leases ...policy.Lease) {
 
 func releaseWith(t T, lease policy.Lease, out policy.Outcome) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := lease.Release(ctx, out); err != nil {
 		t.Errorf("release: %v", err)

@@ -65,7 +65,7 @@ func CloseWith(t T, p *sdk.Policies) {
 		return err
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
 		defer cancel()
 		if err := p.Close(ctx); err != nil {
 			t.Errorf("close instance: %v", err)
