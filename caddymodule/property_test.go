@@ -76,9 +76,9 @@ func pause(r *rand.Rand) {
 // stream sends a stream in pieces. It may break off at any byte, end early, or
 // tell an error at any event.
 func (p *randomProviders) stream(w http.ResponseWriter, r *rand.Rand, name, id string, s *sending) {
-	events := []string{": connected\n\n", "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n"}
+	events := []string{": connected\n\n", "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"},\"finish_reason\":null}]}\n\n"}
 	for i := range r.IntN(4) {
-		events = append(events, fmt.Sprintf("data: {\"choices\":[{\"delta\":{\"content\":\"%s %s %d 北\"}}]}\n\n", name, id, i))
+		events = append(events, fmt.Sprintf("data: {\"choices\":[{\"delta\":{\"content\":\"%s %s %d 北\"},\"finish_reason\":null}]}\n\n", name, id, i))
 	}
 	events = append(events, "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n", "data: [DONE]\n\n")
 	whole := true
@@ -229,7 +229,7 @@ func (p *randomProviders) judge(id string, resp *http.Response, body string, err
 
 // ended reports whether a stream said that it had ended: well, or by an error.
 func ended(s sending) bool {
-	return s.whole || strings.Contains(s.text, "finish_reason") || strings.Contains(s.text, "\"error\"")
+	return s.whole || strings.Contains(s.text, "\"finish_reason\":\"") || strings.Contains(s.text, "\"error\"")
 }
 
 // settled says what is still to come of a case, or is wrong with it.

@@ -15,7 +15,7 @@ import (
 )
 
 // content is an event with content.
-const content = "data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n"
+const content = "data: {\"choices\":[{\"delta\":{\"content\":\"H\"},\"finish_reason\":null}]}\n\n"
 
 // An answer passes byte by byte as it is, wherever it is split.
 func TestStreamIsPassedOnByteByByte(t *testing.T) {
@@ -137,6 +137,7 @@ func TestEndsOfStreams(t *testing.T) {
 		want   policy.Disposition
 	}{
 		"without [DONE]":       {streams(strings.ReplaceAll(streamAnswer, "data: [DONE]\n\n", "")), 200, false, policy.OK},
+		"no word of an end":    {streams(`data: {"choices":[{"delta":{"content":"H"}}]}` + "\n\n"), 200, false, policy.OK},
 		"broken":               {broken(content), 200, true, policy.UpstreamError},
 		"broken at once":       {broken(": a\n\n"), 502, false, policy.UpstreamError},
 		"empty":                {streams(""), 502, false, policy.UpstreamError},

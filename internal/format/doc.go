@@ -61,7 +61,8 @@
 // Usage is the member "usage" of the answer, of an event, or of an event's
 // "response"; chat and completions tell it in a stream only if the caller asked
 // for it with stream_options. A stream of chat or completions ends with [DONE],
-// though not every provider sends it; one of responses ends with an event of
+// though not every provider sends it; its chunks mention finish_reason, which is
+// null until the end, and where none does, there is no word for the end either; one of responses ends with an event of
 // type response.completed, response.incomplete or response.failed, one of
 // images with image_generation.completed.
 //

@@ -83,16 +83,21 @@ func (m *Meter) eventKind(name []byte) eventKind {
 // choices tells what a chunk of a chat or completion means by its choices. A
 // chunk without any carries usage, or a provider's own remarks. Where there is
 // no such member, nothing is known, and nothing must be held back.
+//
+// A chunk that mentions a finish reason, though it is null or (at Ollama and
+// SGLang, once) empty, promises that one comes. Some providers know none and end
+// where the connection does: they must not be taken for cut.
 func (m *Meter) choices() eventKind {
 	v := m.text.Value(atChoices)
 	if v.Raw == nil {
 		return content
 	}
-	m.ends = true
 	kind := preamble
 	view(v.Raw).ForEach(func(_, choice gjson.Result) bool {
+		reason := choice.Get("finish_reason")
+		m.ends = m.ends || reason.Exists()
 		switch {
-		case choice.Get("finish_reason").Type == gjson.String:
+		case reason.Type == gjson.String && reason.Str != "":
 			kind = terminal
 		case kind == preamble && (!empty(choice.Get("text")) || hasContent(choice.Get("delta"))):
 			kind = content

@@ -354,7 +354,7 @@ func FuzzMeter(f *testing.F) {
 // it is neither content nor an end.
 func TestMeterMakesNothingOfHalfAnEvent(t *testing.T) {
 	t.Parallel()
-	const whole = "data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n"
+	const whole = "data: {\"choices\":[{\"delta\":{\"content\":\"H\"},\"finish_reason\":null}]}\n\n"
 	for name, c := range map[string]struct {
 		text      string
 		beginning format.Beginning
