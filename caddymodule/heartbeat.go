@@ -137,13 +137,12 @@ func (r *run) afterHeartbeat(resp *http.Response) (*http.Response, error) {
 	if isEventStream(resp.StatusCode, resp.Header) || !r.pulse.stop() {
 		return resp, nil
 	}
+	if r.attempt.disposition == policy.OK { // it is no stream, though one was asked for
+		r.attempt.disposition = policy.UpstreamError
+	}
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxErrorBody)) // as much as there is
 	_ = resp.Body.Close()
-	why := r.attempt.disposition
-	if why == policy.OK { // it is no stream, though one was asked for
-		why = policy.UpstreamError
-	}
-	refusal := format.Failed(why, 0)
+	refusal := format.Failed(r.attempt.disposition, 0)
 	return nil, &refusalError{refusal, r.op.StreamErrorOf(text, refusal)}
 }
 

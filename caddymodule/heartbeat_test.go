@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/usherproxy/usher/internal/commit"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -137,6 +138,8 @@ func TestAfterAHeartbeatErrorsAreEvents(t *testing.T) {
 		"an error of no words": {chatPath, answers(500, "<html>"), "", `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"},
 		"the last of attempts": {chatPath, limited(), "", "data: " + failure("rate_limit_error", "rate_limit_exceeded") + "\n\n"},
 		"no connection":        {chatPath, drops, "", `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"},
+		"a large answer":       {chatPath, says(strings.Repeat("x", 3*commit.DefaultMaxBytes)), "", `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"},
+		"a large JSON answer":  {chatPath, answers(200, `{"choices":["`+strings.Repeat("x", 3*commit.DefaultMaxBytes)+`"]}`), "", `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"},
 		"an answer at once":    {chatPath, chats(), "", `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -158,8 +161,8 @@ func TestAfterAHeartbeatErrorsAreEvents(t *testing.T) {
 			}
 			holds.open()
 			after(t, holder, "holder")
-			if d := st.decision(o.Header.Get("X-Usher-Request-Id")); d.Status != http.StatusOK {
-				t.Errorf("status %d in the record", d.Status)
+			if d := st.decision(o.Header.Get("X-Usher-Request-Id")); d.Status != http.StatusOK || d.Disposition == policy.OK || d.Disposition == policy.ClientGone {
+				t.Errorf("%d %s in the record", d.Status, d.Disposition)
 			}
 		})
 	}
