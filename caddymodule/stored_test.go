@@ -80,6 +80,16 @@ func TestHolderThatFailsIsNotReplaced(t *testing.T) {
 	up.expect(t, 2)
 }
 
+// A limit of files is none of prompts.
+func TestLimitOfFilesIsNoneOfPrompts(t *testing.T) {
+	up := newUpstream(t, limited("Retry-After", "30", "Ratelimit-Limit", "5", "Ratelimit-Remaining", "0", "Ratelimit-Reset", "30"), chats())
+	st := serve(t, setup{usher: up.provider() + model(up) + "files " + up.name + "\n"})
+	st.do("GET", "/v1/files/f", "").expectRetryAfter(t, 30)
+	st.do("GET", "/v1/batches/b", "").expectRefusal(t, http.StatusTooManyRequests, "cooldown")
+	st.ask(chatBody, http.StatusOK)
+	up.expect(t, 2)
+}
+
 // The limits of callers and keys hold for files, too.
 func TestFilesTakeTheirTurn(t *testing.T) {
 	g := newGate(t)

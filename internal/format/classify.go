@@ -34,6 +34,28 @@ type Result struct {
 // be nil. It is believed as it stands: nothing but codes, types and a few
 // phrases of it is looked at.
 func (op *Operation) Classify(now time.Time, status int, header http.Header, body []byte) Result {
+	r := op.classify(now, status, header, body)
+	if op != nil && op.unnamed() {
+		r.keepApart()
+	}
+	return r
+}
+
+// keepApart says that rates which are limited are those of requests that name
+// no model. Providers limit these apart from prompts (OpenAI its files,
+// Anthropic its batches), and answer them with limits of the same names.
+func (r *Result) keepApart() {
+	if r.Disposition == policy.RateLimited {
+		r.About = policy.SubjectModel
+	}
+	for i := range r.Windows {
+		if r.Windows[i].Kind != "" {
+			r.Windows[i].About = policy.SubjectModel
+		}
+	}
+}
+
+func (op *Operation) classify(now time.Time, status int, header http.Header, body []byte) Result {
 	told := windows(now, header)
 	switch {
 	case status >= 200 && status < 300:

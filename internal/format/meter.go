@@ -147,7 +147,7 @@ func NewMeter(op *Operation, header http.Header, stream bool) *Meter {
 	}
 	m.counts.known = op != nil && op.Free
 	m.keeps = op != nil && op.Keeps
-	if op != nil && (op.Kind == Stored || op.Kind == FollowUp) { // whatever it is, it is what was asked for
+	if op != nil && op.unnamed() { // whatever it is, it is what was asked for
 		m.kind, m.content, m.beginning = unreadable, true, Begun
 	}
 	if m.kind != unreadable {

@@ -26,6 +26,10 @@ func onThings(kind Kind, name, route string) []Operation {
 	return ops
 }
 
+// unnamed reports whether op's requests name no model, but things that a
+// provider stores.
+func (op *Operation) unnamed() bool { return op.Kind == Stored || op.Kind == FollowUp }
+
 // thing returns what stands in the place of {path} in op's route, or nothing. It
 // leads nowhere else.
 func (op *Operation) thing(path string) string {

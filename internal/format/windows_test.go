@@ -211,6 +211,8 @@ func TestRefusalsTellWhatTheyAreAbout(t *testing.T) {
 		"a service":               {403, generatePath, "gemini_service_disabled", nil, policy.AuthFailed, policy.SubjectAccount, 0},
 		"nothing known":           {429, generatePath, "gemini_exhausted", nil, policy.RateLimited, "", 0},
 		"a key of one's own":      {429, chatPath, "other_unauthorized", told("ratelimit-remaining", "0", "ratelimit-reset", "9"), policy.RateLimited, policy.SubjectKey, 9 * time.Second},
+		"of files, not prompts":   {429, "/v1/files", "other_unauthorized", told("ratelimit-remaining", "0", "ratelimit-reset", "9"), policy.RateLimited, policy.SubjectModel, 9 * time.Second},
+		"the account's, of files": {429, "/v1/files", "openai_insufficient_quota", nil, policy.QuotaExhausted, policy.SubjectAccount, 0},
 		"what is not used up":     {429, chatPath, "other_unauthorized", told("ratelimit-remaining", "1", "ratelimit-limit", "2", "ratelimit-reset", "9"), policy.RateLimited, "", 0},
 		"a fault of the caller's": {400, chatPath, "other_unauthorized", told("ratelimit-remaining", "0"), policy.ClientFault, "", 0},
 	} {
