@@ -21,7 +21,7 @@ func (c *checker) noteLoans(now time.Time) {
 	c.claimed, c.lent = append(c.claimed, claimed), append(c.lent, lent)
 	waits := map[*reference.Entry][]string{}
 	for _, o := range c.model.Waiting {
-		waits[o] = c.model.Waits(o)
+		waits[o] = c.model.Waits(now, o)
 	}
 	c.waits = append(c.waits, waits)
 }

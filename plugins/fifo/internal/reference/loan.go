@@ -116,10 +116,14 @@ func (e *Entry) Holds() []policy.Scope {
 	return slices.Concat(e.Request.Scopes, e.candidates[e.Candidate].Scopes)
 }
 
-// Waits returns the concurrency scopes that e, which waits, waits for, and those in
-// which room may be kept for it, some perhaps more than once.
-func (m *Model) Waits(e *Entry) (ids []string) {
-	for _, k := range slices.Concat(m.kinds[e.kind()], e.keeps()) {
+// Waits returns the concurrency scopes that nobody who comes after e, which waits, may
+// take: those that it waits for, and those that have no more room than is kept for
+// it. Some are there more than once.
+func (m *Model) Waits(now time.Time, e *Entry) (ids []string) {
+	kept := slices.DeleteFunc(e.keeps(), func(k key) bool {
+		return m.keeper(k) != e || m.used(now, k)+m.amount(e, k) <= m.limits[k].n
+	})
+	for _, k := range slices.Concat(m.kinds[e.kind()], kept) {
 		if k == loanKey(k.id) {
 			ids = append(ids, k.id)
 		}
