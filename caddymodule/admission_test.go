@@ -79,7 +79,7 @@ func TestWaitingRequestIsJudgedAgain(t *testing.T) {
 	up.expect(t, 1)
 }
 
-func TestFullQueueIsRefused(t *testing.T) {
+func TestFullQueueIsRefused_B56(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up) + "admit fifo {\nqueue_limit 1\n}\n"})
@@ -101,7 +101,7 @@ func TestFullQueueIsRefused(t *testing.T) {
 }
 
 // A refusal of the queue is not the fault of any key: nothing else is tried.
-func TestQueueTimeoutIsNobodysFault(t *testing.T) {
+func TestQueueTimeoutIsNobodysFault_B33(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up) + "admit fifo {\nmax_wait 50ms\n}\n"})

@@ -17,9 +17,9 @@ import (
 )
 
 // oddBody is JSON that a decoder and an encoder would change.
-const oddBody = "{ \"seed\":9007199254740993,\t\"model\" : %s , \"temperature\":1.0,\"stop\":\"<&>\\u00e9\", \"x\":{\"model\":\"m\"},\n\"messages\":[{\"role\":\"user\",\"content\":\"é\"}]}\r\n"
+const oddBody = "{ \"seed\":9007199254740993,\t\"model\" : %s , \"temperature\":1.0,\"dup\":1,\"dup\":2,\"stop\":\"<&>\\u00e9\", \"x\":{\"model\":\"m\"},\n\"messages\":[{\"role\":\"user\",\"content\":\"é\"}]}\r\n"
 
-func TestBodyIsPassedOnAsItIs(t *testing.T) {
+func TestBodyIsPassedOnAsItIs_B81(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "model public {\nserve " + up.name + " up/stream-1\n}\n"})
 	for model, want := range map[string]string{
@@ -68,7 +68,7 @@ func (r *reply) expectRefusal(t *testing.T, status int, code string) {
 }
 
 // Table T2, and other requests that nobody can serve: no lease, no attempt.
-func TestRequestsThatCannotBeServedAreRefusedAtOnce(t *testing.T) {
+func TestRequestsThatCannotBeServedAreRefusedAtOnce_B80(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 1KiB\n"})
 	long := strings.Repeat("m", 10000)
@@ -205,7 +205,7 @@ func (st *site) answerTo(text string) *reply {
 	return &reply{resp, string(body)}
 }
 
-func TestLargeBodyIsRefusedBeforeItIsRead(t *testing.T) {
+func TestLargeBodyIsRefusedBeforeItIsRead_B75(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 1KiB\n"})
 	post := "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
@@ -258,7 +258,7 @@ func compressed(t *testing.T, encoding, text string) string {
 	return b.String()
 }
 
-func TestEncodedBodiesAreSentInPlain(t *testing.T) {
+func TestEncodedBodiesAreSentInPlain_B77(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	long := `{"model":"m","x":"` + strings.Repeat("long ", 8000) + `"}`
@@ -280,7 +280,7 @@ func TestEncodedBodiesAreSentInPlain(t *testing.T) {
 	}
 }
 
-func TestBodiesThatCannotBeDecodedAreRefused(t *testing.T) {
+func TestBodiesThatCannotBeDecodedAreRefused_B77(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up) + "max_body 64KiB\n"})
 	bomb := `{"model":"m","x":"` + strings.Repeat(" ", 30<<20) + `"}`

@@ -12,7 +12,7 @@ import (
 )
 
 // An answer may take longer than each of its parts.
-func TestLongAnswersAreNotCutByTheTimesOfTheirParts(t *testing.T) {
+func TestLongAnswersAreNotCutByTheTimesOfTheirParts_B97(t *testing.T) {
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		streams(": connected\n\n")(w, r)
 		for range 6 {
@@ -30,7 +30,7 @@ func TestLongAnswersAreNotCutByTheTimesOfTheirParts(t *testing.T) {
 
 // A place that is given at the very moment in which its request gives up goes
 // to nobody, and is not lost.
-func TestGrantAndRefusalAtTheSameMoment(t *testing.T) {
+func TestGrantAndRefusalAtTheSameMoment_B27(t *testing.T) {
 	holding := make(chan chan struct{}, 1)
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Holds") != "" {
@@ -58,7 +58,7 @@ func TestGrantAndRefusalAtTheSameMoment(t *testing.T) {
 }
 
 // A limit counts what runs, however much else has run since.
-func TestLimitHoldsBesideManyOtherRequests(t *testing.T) {
+func TestLimitHoldsBesideManyOtherRequests_B43(t *testing.T) {
 	g := newGate(t)
 	busy, other := newUpstream(t, g.then(chats())), newUpstream(t, chats())
 	st := serve(t, setup{usher: busy.providerOf(key(1, "limit concurrency 2")) + other.provider() + model(busy) + "model n " + other.name + "\n"})
@@ -80,9 +80,10 @@ func TestLimitHoldsBesideManyOtherRequests(t *testing.T) {
 }
 
 // What a provider asks for is believed within reason, and never slept through.
-func TestTimesThatProvidersAskForAreBelievedWithinReason(t *testing.T) {
+func TestTimesThatProvidersAskForAreBelievedWithinReason_B55(t *testing.T) {
+	const nothing = -1 // is asked for
 	for asked, want := range map[string]int{
-		"0": 0, "60": 60, "1800": 1800, "3600": 3600, "999999999999": 3600,
+		"-5": nothing, "0": 0, "60": 60, "1800": 1800, "3600": 3600, "999999999999": 3600,
 		time.Now().Add(-time.Hour).UTC().Format(http.TimeFormat): 0,
 	} {
 		t.Run(asked, func(t *testing.T) {
@@ -93,6 +94,12 @@ func TestTimesThatProvidersAskForAreBelievedWithinReason(t *testing.T) {
 				r.expectRetryAfter(t, want)
 			}
 			until := st.decision(r.id()).Attempts[0].Until
+			if want == nothing {
+				if got := r.Header.Get("Retry-After"); until != nil || got != "" {
+					t.Errorf("left alone until %v, Retry-After %q; want neither", until, got)
+				}
+				return
+			}
 			if until == nil || time.Until(*until) > time.Duration(want)*time.Second {
 				t.Errorf("left alone until %v, want %d s", until, want)
 			}
@@ -102,7 +109,7 @@ func TestTimesThatProvidersAskForAreBelievedWithinReason(t *testing.T) {
 
 // A provider on HTTP/2 may end a connection at any time: what runs on it ends
 // well, and what comes next takes another one. Nothing is sent twice.
-func TestConnectionsThatProvidersEndCostNoRequest(t *testing.T) {
+func TestConnectionsThatProvidersEndCostNoRequest_B148(t *testing.T) {
 	var n atomic.Int64
 	var mu sync.Mutex
 	seen := make(map[string]int)
@@ -146,7 +153,7 @@ func TestConnectionsThatProvidersEndCostNoRequest(t *testing.T) {
 }
 
 // What is no failure of a key is not tried with others.
-func TestRequestThatIsNotToBeRetriedIsSentOnce(t *testing.T) {
+func TestRequestThatIsNotToBeRetriedIsSentOnce_B57(t *testing.T) {
 	up := newUpstream(t, answers(http.StatusNotFound, failure("invalid_request_error", "model_not_found")))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)+key(3)) + inOrder + model(up)})
 	st.ask(chatBody, http.StatusNotFound)

@@ -41,26 +41,30 @@ func (r *reply) expectRetryAfter(t *testing.T, seconds int) {
 	}
 }
 
-func TestFailoverTakesTheNextKeyWithTheWholeBody(t *testing.T) {
-	up := newUpstream(t, limited("Retry-After", "7"), chats())
-	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
-	r := st.ask(chatBody, http.StatusOK)
-	if r.body != chatAnswer {
-		t.Errorf("body %q, want %q", r.body, chatAnswer)
+func TestFailoverTakesTheNextKeyWithTheWholeBody_B59(t *testing.T) {
+	for first, answer := range map[string]http.HandlerFunc{"k1 429 rate_limited": limited("Retry-After", "7"), "k1 0 upstream_error": drops} {
+		t.Run(first, func(t *testing.T) {
+			up := newUpstream(t, answer, chats())
+			st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
+			r := st.ask(chatBody, http.StatusOK)
+			if r.body != chatAnswer {
+				t.Errorf("body %q, want %q", r.body, chatAnswer)
+			}
+			if got, want := r.Header.Get("X-Usher-Candidate"), up.name+"/k2/m"; got != want {
+				t.Errorf("X-Usher-Candidate %q, want %q", got, want)
+			}
+			for i, h := range up.expect(t, 2) {
+				secret := []string{secret1, secret2}[i]
+				if got := h.Header.Get("Authorization"); got != "Bearer "+secret {
+					t.Errorf("attempt %d: Authorization %q, want that of %s", i+1, got, secret)
+				}
+				if h.body != chatBody || h.err != nil {
+					t.Errorf("attempt %d: body %q, %v, want %q", i+1, h.body, h.err, chatBody)
+				}
+			}
+			st.expectAttempts(r, first, "k2 200 ok")
+		})
 	}
-	if got, want := r.Header.Get("X-Usher-Candidate"), up.name+"/k2/m"; got != want {
-		t.Errorf("X-Usher-Candidate %q, want %q", got, want)
-	}
-	for i, h := range up.expect(t, 2) {
-		secret := []string{secret1, secret2}[i]
-		if got := h.Header.Get("Authorization"); got != "Bearer "+secret {
-			t.Errorf("attempt %d: Authorization %q, want that of %s", i+1, got, secret)
-		}
-		if h.body != chatBody || h.err != nil {
-			t.Errorf("attempt %d: body %q, %v, want %q", i+1, h.body, h.err, chatBody)
-		}
-	}
-	st.expectAttempts(r, "k1 429 rate_limited", "k2 200 ok")
 }
 
 // drops reads the request and ends the connection without an answer.
@@ -114,7 +118,7 @@ func TestFailoverPassesAProviderThatCannotBeReached(t *testing.T) {
 	}
 }
 
-func TestAttemptsHaveACeiling(t *testing.T) {
+func TestAttemptsHaveACeiling_B57(t *testing.T) {
 	up := newUpstream(t, breaks())
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)+key(3)) + inOrder + model(up) + "attempts 2\n"})
 	r := st.ask(chatBody, http.StatusInternalServerError)
@@ -126,7 +130,7 @@ func TestAttemptsHaveACeiling(t *testing.T) {
 }
 
 // A mistake of one caller must not take the key from all others.
-func TestFaultOfTheCallerIsNotBookedOnTheKey(t *testing.T) {
+func TestFaultOfTheCallerIsNotBookedOnTheKey_B46(t *testing.T) {
 	up := newUpstream(t, answers(http.StatusNotFound, failure("invalid_request_error", "model_not_found")))
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	const more = 7 // than open the breaker
@@ -160,9 +164,9 @@ func TestProvidersUnauthorizedNeverReachesACaller(t *testing.T) {
 		status int
 		reason string
 	}{
-		"key refused":     {failure("invalid_request_error", "invalid_api_key"), 503, "auth_failed"},
-		"nothing said":    {"", 502, "upstream_error"},
-		"about the model": {`{"error":{"message":"there is no model m"}}`, 404, "model_not_found"},
+		"key refused":         {failure("invalid_request_error", "invalid_api_key"), 503, "auth_failed"},
+		"nothing said":        {"", 502, "upstream_error"},
+		"B44 about the model": {`{"error":{"message":"there is no model m"}}`, 404, "model_not_found"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, answers(http.StatusUnauthorized, c.body, "WWW-Authenticate", "Bearer"))
@@ -178,7 +182,7 @@ func TestProvidersUnauthorizedNeverReachesACaller(t *testing.T) {
 	}
 }
 
-func TestRedirectsAreNeitherFollowedNorPassedOn(t *testing.T) {
+func TestRedirectsAreNeitherFollowedNorPassedOn_B85(t *testing.T) {
 	other := newUpstream(t, chats())
 	up := newUpstream(t, answers(http.StatusTemporaryRedirect, "", "Location", other.URL+chatPath))
 	st := serve(t, setup{usher: up.provider() + model(up)})
@@ -195,10 +199,10 @@ func TestRefusalOfAProviderIsPassedOnAsSuch(t *testing.T) {
 		fields []string
 		want   int
 	}{
-		"in seconds":             {[]string{"Retry-After", "9"}, 9},
-		"as a date":              {[]string{"Retry-After", time.Now().Add(30 * time.Second).UTC().Format(http.TimeFormat)}, 30},
-		"beside one of no sense": {[]string{"Retry-After-Ms", "", "Retry-After", "7"}, 7},
-		"of no sense":            {[]string{"Retry-After", "soon", "Retry-After-Ms", "4000"}, 4},
+		"B56 in seconds":             {[]string{"Retry-After", "9"}, 9},
+		"B53 as a date":              {[]string{"Retry-After", time.Now().Add(30 * time.Second).UTC().Format(http.TimeFormat)}, 30},
+		"B53 beside one of no sense": {[]string{"Retry-After-Ms", "", "Retry-After", "7"}, 7},
+		"of no sense":                {[]string{"Retry-After", "soon", "Retry-After-Ms", "4000"}, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, limited(c.fields...))
@@ -221,7 +225,7 @@ func TestRetryAfterIsThatOfTheFirstKeyToComeBack(t *testing.T) {
 	st.ask(chatBody, http.StatusTooManyRequests).expectRetryAfter(t, 5)
 }
 
-func TestNobodyIsAskedWhileAllKeysCoolDown(t *testing.T) {
+func TestNobodyIsAskedWhileAllKeysCoolDown_B63(t *testing.T) {
 	up := newUpstream(t, limited("Retry-After", "70"), limited("Retry-After", "30"))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
 	st.ask(chatBody, http.StatusTooManyRequests)

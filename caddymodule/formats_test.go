@@ -41,7 +41,7 @@ func TestAnthropicRequestsFailOverAndAreCounted(t *testing.T) {
 			overloaded, answers(200, messageAnswer), `{"model":"m","max_tokens":9}`, messageAnswer,
 			[]string{"k1 529 overloaded", "k2 200 ok"},
 		},
-		"event": {
+		"B15 event": {
 			streams(overloadedEvent), streams(messageStream), `{"model":"m","max_tokens":9,"stream":true}`, messageStream,
 			[]string{"k1 200 overloaded", "k2 200 ok"},
 		},

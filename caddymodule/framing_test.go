@@ -28,14 +28,15 @@ func TestOddStreamsArePassedOnAndRead(t *testing.T) {
 	const end = "data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n"
 	const usage = `{"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}`
 	for name, pieces := range map[string][]string{
-		"a character in two pieces": {"data: {\"choices\":[{\"delta\":{\"content\":\"\xE5", "\x8C\x97\"}}]}\n\n", end, "data: " + usage + "\n\n"},
-		"no space after the colon":  {"data:{\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n", end, "data:" + usage + "\n\n"},
-		"data in several lines":     {end, "data: {\"choices\":[],\ndata: \"usage\":{\"prompt_tokens\":3,\ndata:\"completion_tokens\":2}}\n\n"},
-		"a colon in the text":       {"data: {\"choices\":[{\"delta\":{\"content\":\"k: v\"}}]}\n\n", end, "data: " + usage + "\n\n"},
-		"no blank line at the end":  {end, "data: " + usage},
-		"no end of the last line":   {end, "data: " + usage + "\n"},
-		"garbage in the middle":     {content, "garbage \xff{\n\ndata: {{{\n\n", end, "data: " + usage + "\n\n"},
-		"other fields":              {"id: 7\nretry: 10\nevent: x\ndata: {}\n\n", content, end, "data: " + usage + "\n\n"},
+		"B06 a character in two pieces": {"data: {\"choices\":[{\"delta\":{\"content\":\"\xE5", "\x8C\x97\"}}]}\n\n", end, "data: " + usage + "\n\n"},
+		"B08 no space after the colon":  {"data:{\"choices\":[{\"delta\":{\"content\":\"x\"}}]}\n\n", end, "data:" + usage + "\n\n"},
+		"B08 data in several lines":     {end, "data: {\"choices\":[],\ndata: \"usage\":{\"prompt_tokens\":3,\ndata:\"completion_tokens\":2}}\n\n"},
+		"B08 a colon in the text":       {"data: {\"choices\":[{\"delta\":{\"content\":\"k: v\"}}]}\n\n", end, "data: " + usage + "\n\n"},
+		"B10 no blank line at the end":  {end, "data: " + usage},
+		"B10 no end of the last line":   {end, "data: " + usage + "\n"},
+		"B10 garbage in the middle":     {content, "garbage \xff{\n\ndata: {{{\n\n", end, "data: " + usage + "\n\n"},
+		"B13 no [DONE]":                 {content, end, "data: " + usage + "\n\n"},
+		"other fields":                  {"id: 7\nretry: 10\nevent: x\ndata: {}\n\n", content, end, "data: " + usage + "\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, streams(pieces...))
@@ -52,7 +53,7 @@ func TestOddStreamsArePassedOnAndRead(t *testing.T) {
 }
 
 // An error event is an error, and not an empty stream, whatever came before.
-func TestErrorAfterPreambleIsToldFromAnEmptyStream(t *testing.T) {
+func TestErrorAfterPreambleIsToldFromAnEmptyStream_B17(t *testing.T) {
 	const created = "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{}}\n\n"
 	for name, c := range map[string]struct {
 		answer string

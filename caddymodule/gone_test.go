@@ -44,7 +44,7 @@ func (st *site) expectGone(attempts ...string) {
 	})
 }
 
-func TestClientGoneEndsFailover(t *testing.T) {
+func TestClientGoneEndsFailover_B62(t *testing.T) {
 	g := newGate(t)
 	a := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		g.arrived <- struct{}{}
@@ -67,7 +67,7 @@ func TestClientGoneEndsFailover(t *testing.T) {
 	}
 }
 
-func TestClientGoneIsNotBookedOnTheKey(t *testing.T) {
+func TestClientGoneIsNotBookedOnTheKey_B25_B50(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.provider() + model(up)})
@@ -130,7 +130,7 @@ func TestClientGoneWhileFailoverWaits(t *testing.T) {
 	two.expect(t, 1)
 }
 
-func TestClientGoneInAStreamFreesTheKey(t *testing.T) {
+func TestClientGoneInAStreamFreesTheKey_B23_B25(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.flows("data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n", ""), chats())
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up)})
@@ -154,7 +154,7 @@ func TestClientGoneInAStreamFreesTheKey(t *testing.T) {
 }
 
 // A caller on HTTP/2 who resets one stream leaves the others alone.
-func TestResetOfOneStreamEndsOneRequest(t *testing.T) {
+func TestResetOfOneStreamEndsOneRequest_B149(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.flows("data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n", streamAnswer))
 	st := serve(t, setup{usher: up.provider() + model(up)})

@@ -43,7 +43,7 @@ func (st *site) dial() net.Conn {
 	return conn
 }
 
-func TestCredentialsOfACallerStayHere(t *testing.T) {
+func TestCredentialsOfACallerStayHere_B83(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + up.with("free", "key k1 none") + inOrder + model(up) + "model f free\n" + callers})
 	secrets := []string{secret3, "other-secret", "cookie-secret"}
@@ -88,7 +88,7 @@ func (u *upstream) with(name, lines string) string {
 	return fmt.Sprintf("provider %s %s {\n%s\n}\n", name, u.URL, lines)
 }
 
-func TestHopByHopHeadersStayOnTheirHop(t *testing.T) {
+func TestHopByHopHeadersStayOnTheirHop_B87(t *testing.T) {
 	up := newUpstream(t, chats("Connection", "X-Answer-Hop", "X-Answer-Hop", "1", "Keep-Alive", "timeout=5", "X-Kept", "1"))
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	answer := st.raw("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection:\r\nConnection: close, X-Secret-Hop\r\n" +
@@ -119,7 +119,7 @@ func TestUpgradeToNoProtocolIsAMistakeOfTheCaller(t *testing.T) {
 	up.expect(t, 0)
 }
 
-func TestProvidersLearnNothingOfTheCaller(t *testing.T) {
+func TestProvidersLearnNothingOfTheCaller_B89(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	for _, name := range []string{
@@ -145,7 +145,7 @@ func TestProvidersLearnNothingOfTheCaller(t *testing.T) {
 	}
 }
 
-func TestCallersLearnNothingOfTheKey(t *testing.T) {
+func TestCallersLearnNothingOfTheKey_B56_B89(t *testing.T) {
 	kept := []string{"X-Request-Id", "up-1", "Openai-Processing-Ms", "12", "Retry-After", "3"}
 	dropped := []string{
 		"Set-Cookie", "s=1", "Alt-Svc", "h3", "Server", "nginx", "Strict-Transport-Security", "max-age=1", "Openai-Organization", "org",
@@ -170,7 +170,7 @@ func TestCallersLearnNothingOfTheKey(t *testing.T) {
 	}
 }
 
-func TestInformationalAnswersStayHere(t *testing.T) {
+func TestInformationalAnswersStayHere_B87(t *testing.T) {
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Set-Cookie", "s=early")
 		w.Header().Set("Link", "</style.css>")
@@ -203,7 +203,7 @@ func TestTrailersOfAProviderStayThere(t *testing.T) {
 }
 
 // Each answer of the pipeline has one ID, which is ours.
-func TestEachAnswerHasOneID(t *testing.T) {
+func TestEachAnswerHasOneID_B90(t *testing.T) {
 	limitedUp, broken, good := newUpstream(t, limited("X-Usher-Request-Id", "forged")), newUpstream(t, chats()), newUpstream(t, chats())
 	broken.Close()
 	st := serve(t, setup{usher: limitedUp.provider() + broken.provider() + good.provider() + "max_body 1KiB\n" +
@@ -281,7 +281,7 @@ func TestRequestsGoToTheAddressOfTheirProvider(t *testing.T) {
 	}
 }
 
-func TestSecretsAreNowhereToBeSeen(t *testing.T) {
+func TestSecretsAreNowhereToBeSeen_B91(t *testing.T) {
 	gone := newUpstream(t, chats())
 	gone.Close()
 	bad := newUpstream(t, answers(http.StatusUnauthorized, `{"error":{"message":"Incorrect API key provided: `+secret2+`","code":"invalid_api_key"}}`))

@@ -49,7 +49,7 @@ func (o *opened) rest() (string, error) {
 
 // While a request waits for its turn, and then for its answer, its caller gets
 // heartbeats.
-func TestHeartbeatsComeWhileARequestWaits(t *testing.T) {
+func TestHeartbeatsComeWhileARequestWaits_B05(t *testing.T) {
 	first, second := newGate(t), newGate(t)
 	up := newUpstream(t, first.then(chats()), second.then(streams(streamAnswer)))
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up) + beats})

@@ -9,7 +9,7 @@ import (
 )
 
 // The format of the access log hides what Caddy itself shows.
-func TestLogFormatHidesCredentials(t *testing.T) {
+func TestLogFormatHidesCredentials_B91(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{
 		usher: up.provider() + model(up) + callers, format: "\nformat usher {\nrequest>headers>X-Team delete\n}",
@@ -52,7 +52,7 @@ func TestLogFormatKeepsItsOwnFilters(t *testing.T) {
 }
 
 // Providers of the operator's own may see the trace. Others see nothing.
-func TestProviderGetsTraceContextOnlyIfAllowed(t *testing.T) {
+func TestProviderGetsTraceContextOnlyIfAllowed_B135_B140(t *testing.T) {
 	const trace = "0af7651916cd43dd8448eb211c80319d"
 	open, shut := newUpstream(t, breaks()), newUpstream(t, chats())
 	st := serve(t, setup{usher: open.providerOf(key(1)+key(2), "trace_context", "header_up Traceparent mine") + shut.provider() + inOrder + model(open, shut)})
@@ -78,7 +78,7 @@ func TestProviderGetsTraceContextOnlyIfAllowed(t *testing.T) {
 
 // What a Connection header names is taken off the caller's request, and not
 // off ours; nor off our answer.
-func TestConnectionCannotTakeOffWhatIsOurs(t *testing.T) {
+func TestConnectionCannotTakeOffWhatIsOurs_B87(t *testing.T) {
 	up := newUpstream(t, chats("Connection", "X-Usher-Candidate, Content-Type, Server-Timing", "X-Usher-Candidate", "faked"))
 	st := serve(t, setup{usher: up.provider() + model(up) + callers})
 	answer := st.raw("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + secret3 + "\r\n" +

@@ -108,14 +108,14 @@ func (p *randomProviders) stream(w http.ResponseWriter, r *rand.Rand, name, id s
 // A caller sees the bytes of one candidate, or one refusal; never two
 // beginnings. The providers see no more than the ceiling of attempts, each of
 // them one; and each lease is released once.
-func TestWhateverProvidersDo(t *testing.T) {
+func TestWhateverProvidersDo_B36(t *testing.T) {
 	for name, option := range map[string]string{"": "", "with heartbeats": "heartbeat 1ms\n"} {
 		t.Run(name, func(t *testing.T) {
 			providers := &randomProviders{seed: *seed, sent: make(map[string][]sending)}
 			if providers.seed == 0 {
 				providers.seed = rand.Uint64()
 			}
-			t.Logf("go test -run TestWhateverProvidersDo -seed %d", providers.seed)
+			t.Logf("go test -run TestWhateverProvidersDo_B36 -seed %d", providers.seed)
 			var ups []*upstream
 			var config strings.Builder
 			fmt.Fprintf(&config, "select none\nattempts %d\n%s", ceiling, option)

@@ -97,7 +97,7 @@ func TestWaitingRequestsOutwaitARest(t *testing.T) {
 }
 
 // Who waits longer for a key than the request may take is refused at once.
-func TestWaitingRequestsDoNotOutwaitTheirDeadline(t *testing.T) {
+func TestWaitingRequestsDoNotOutwaitTheirDeadline_B55(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(limited("Retry-After", "3000")), chats())
 	st := serve(t, setup{usher: up.providerOf(key(1, one)) + model(up) + "timeout 1m\n"})

@@ -158,6 +158,9 @@ func (a *attempt) final(out *http.Request, resp *http.Response) (*http.Response,
 		if wait > 0 && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable) {
 			resp.Header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
 			resp.Header.Set("Retry-After-Ms", strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
+		} else if a.status == http.StatusTooManyRequests && a.until.IsZero() { // it makes no sense, if it is there
+			resp.Header.Del("Retry-After")
+			resp.Header.Del("Retry-After-Ms")
 		}
 		return answering(out, resp), nil
 	}

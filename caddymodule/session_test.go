@@ -85,7 +85,7 @@ func say(t *testing.T, conn *websocket.Conn, text string) string {
 	return string(got)
 }
 
-func TestSessionIsOneLeaseUntilItEnds(t *testing.T) {
+func TestSessionIsOneLeaseUntilItEnds_B146(t *testing.T) {
 	up := newUpstream(t, converses(websocket.StatusNormalClosure))
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + "model m {\nserve " + up.name + " upstream-m\n}\n"})
 	conn, resp := st.session(realtime+"&a=%20b", nil, "realtime")
@@ -142,7 +142,7 @@ func TestKeyAmongSubprotocolsStaysHere(t *testing.T) {
 }
 
 // Whatever is wrong with a session is told before it begins, as plain HTTP.
-func TestSessionsAreRefusedBeforeTheyBegin(t *testing.T) {
+func TestSessionsAreRefusedBeforeTheyBegin_B144(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.providerOf(key(2, "limit concurrency 1")) + model(up) + callers + "admit fifo {\nqueue_limit 1\n}\n"})
@@ -205,7 +205,7 @@ func TestSessionsFailOverBeforeTheyBegin(t *testing.T) {
 }
 
 // How a session ends decides what it counts as.
-func TestEndsOfSessions(t *testing.T) {
+func TestEndsOfSessions_B146(t *testing.T) {
 	for name, c := range map[string]struct {
 		code    websocket.StatusCode
 		text    string
@@ -245,7 +245,7 @@ func TestEndsOfSessions(t *testing.T) {
 }
 
 // A reload ends no session.
-func TestSessionOutlivesAReload(t *testing.T) {
+func TestSessionOutlivesAReload_B99(t *testing.T) {
 	up := newUpstream(t, converses(websocket.StatusNormalClosure))
 	s := setup{usher: up.provider() + model(up)}
 	st := serve(t, s)

@@ -66,7 +66,7 @@ func TestFilesAreNotServedUnlessSomebodyHoldsThem(t *testing.T) {
 }
 
 // Nothing else is tried if the holder cannot serve.
-func TestHolderThatFailsIsNotReplaced(t *testing.T) {
+func TestHolderThatFailsIsNotReplaced_B71(t *testing.T) {
 	up := newUpstream(t, breaks(), limited("Retry-After", "30"))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up) + "files " + up.name + "\n"})
 	r := st.do("GET", "/v1/files/f", "")
@@ -122,7 +122,7 @@ func newResponseID() string {
 const responsesPath = "/v1/responses"
 
 // Who gave an answer is asked about it, and for what goes on from it.
-func TestFollowUpsGoToWhoAnswered(t *testing.T) {
+func TestFollowUpsGoToWhoAnswered_B71(t *testing.T) {
 	whole, streamed := newResponseID(), newResponseID()
 	up := newUpstream(t, limited("Retry-After-Ms", "1"), answers(http.StatusOK, answerOf(whole)), streams(
 		`data: {"type":"response.created","response":{"id":"`+streamed+`"}}`+"\n\n",
@@ -247,15 +247,17 @@ func TestAnyKeyOfTheAccountWillDo(t *testing.T) {
 }
 
 // A job may run although its answer is lost.
-func TestJobsAreNotStartedTwice(t *testing.T) {
+func TestJobsAreNotStartedTwice_B59(t *testing.T) {
 	const body = `{"model":"m","prompt":"p"}`
-	up := newUpstream(t, breaks(), limited(), answers(http.StatusOK, `{"id":"video_1","status":"queued"}`))
+	up := newUpstream(t, breaks(), drops, limited(), answers(http.StatusOK, `{"id":"video_1","status":"queued"}`))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
 	r := st.do("POST", "/v1/videos", body)
 	st.expectAttempts(r, "k1 500 upstream_error")
 	if a := st.decision(r.id()).Attempts[0]; a.NoRetry != "job" {
 		t.Errorf("%+v", a)
 	}
+	r = st.do("POST", "/v1/videos", body) // of which the answer is lost
+	st.expectAttempts(r, "k1 0 upstream_error")
 	r = st.do("POST", "/v1/videos", body) // what was refused does not run
 	st.expectAttempts(r, "k1 429 rate_limited", "k2 200 ok")
 	for range 5 {

@@ -1,7 +1,6 @@
 package caddymodule_test
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -54,27 +53,31 @@ func split(r *rand.Rand, text string) []string {
 
 // The beginning of an answer is held back until it has content, but not for
 // long.
-func TestHeadersOfAStreamDoNotWaitLongForItsFirstEvent(t *testing.T) {
+func TestHeadersOfAStreamDoNotWaitLongForItsFirstEvent_B01(t *testing.T) {
 	caddymodule.HoldBeginnings(t, 50*time.Millisecond)
-	g := newGate(t)
-	up := newUpstream(t, g.flows(": ping\n\n", streamAnswer))
-	st := serve(t, setup{usher: up.provider() + model(up)})
-	resp, err := st.open(http.MethodPost, chatPath, streamBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	body := bufio.NewReader(resp.Body)
-	if line, err := body.ReadString('\n'); line != ": ping\n" || err != nil {
-		t.Errorf("line %q, %v", line, err)
-	}
-	g.open()
-	if rest, err := io.ReadAll(body); err != nil || string(rest) != "\n"+streamAnswer {
-		t.Errorf("the rest %q, %v", rest, err)
+	for name, first := range map[string]string{"the header alone": "", "a comment": ": ping\n\n"} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(t)
+			up := newUpstream(t, g.flows(first, streamAnswer))
+			st := serve(t, setup{usher: up.provider() + model(up)})
+			resp, err := st.open(http.MethodPost, chatPath, streamBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = resp.Body.Close() }()
+			got := make([]byte, len(first))
+			if _, err := io.ReadFull(resp.Body, got); err != nil || string(got) != first {
+				t.Errorf("got %q, %v", got, err)
+			}
+			g.open()
+			if rest, err := io.ReadAll(resp.Body); err != nil || string(rest) != streamAnswer {
+				t.Errorf("the rest %q, %v", rest, err)
+			}
+		})
 	}
 }
 
-func TestEachPieceOfAStreamIsSentAtOnce(t *testing.T) {
+func TestEachPieceOfAStreamIsSentAtOnce_B03(t *testing.T) {
 	step := make(chan string)
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		for piece := range step {
@@ -136,12 +139,12 @@ func TestEndsOfStreams(t *testing.T) {
 		cut    bool
 		want   policy.Disposition
 	}{
-		"without [DONE]":       {streams(strings.ReplaceAll(streamAnswer, "data: [DONE]\n\n", "")), 200, false, policy.OK},
+		"B13 without [DONE]":   {streams(strings.ReplaceAll(streamAnswer, "data: [DONE]\n\n", "")), 200, false, policy.OK},
 		"no word of an end":    {streams(`data: {"choices":[{"delta":{"content":"H"}}]}` + "\n\n"), 200, false, policy.OK},
 		"broken":               {broken(content), 200, true, policy.UpstreamError},
 		"broken at once":       {broken(": a\n\n"), 502, false, policy.UpstreamError},
-		"empty":                {streams(""), 502, false, policy.UpstreamError},
-		"comments only":        {streams(": a\n\n", ": b\n\n"), 502, false, policy.UpstreamError},
+		"B17 empty":            {streams(""), 502, false, policy.UpstreamError},
+		"B17 comments only":    {streams(": a\n\n", ": b\n\n"), 502, false, policy.UpstreamError},
 		"overload":             {streams(`data: {"error":{"type":"server_error","code":"server_is_overloaded"}}` + "\n\n"), 503, false, policy.Overloaded},
 		"error in the middle":  {streams(content, `data: {"error":{"message":"x","code":"rate_limit_exceeded"}}`+"\n\n"), 200, false, policy.RateLimited},
 		"whole answer instead": {chats(), 200, false, policy.OK},
@@ -168,11 +171,11 @@ func TestEndsOfStreams(t *testing.T) {
 }
 
 // Nothing of the first answer reaches the caller.
-func TestFailoverBeforeTheFirstContent(t *testing.T) {
+func TestFailoverBeforeTheFirstContent_B15(t *testing.T) {
 	for name, first := range map[string]http.HandlerFunc{
-		"overload": streams(": connected\n\n", `data: {"error":{"code":"server_is_overloaded"}}`+"\n\n"),
-		"empty":    streams(": connected\n\n"),
-		"a role":   streams(`data: {"choices":[{"delta":{"role":"assistant"}}]}`+"\n\n", `data: {"error":{"code":"rate_limit_exceeded"}}`+"\n\n"),
+		"overload":  streams(": connected\n\n", `data: {"error":{"code":"server_is_overloaded"}}`+"\n\n"),
+		"B17 empty": streams(": connected\n\n"),
+		"a role":    streams(`data: {"choices":[{"delta":{"role":"assistant"}}]}`+"\n\n", `data: {"error":{"code":"rate_limit_exceeded"}}`+"\n\n"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, first, streams(streamAnswer))

@@ -71,7 +71,7 @@ func (tr trace) expectParents(t *testing.T, server *span, plugin map[string]stri
 
 var pluginParents = map[string]string{"keys select": "usher.select", "fifo admit": "usher.admit"}
 
-func TestTraceTellsTheWholeStory(t *testing.T) {
+func TestTraceTellsTheWholeStory_B134(t *testing.T) {
 	for name, c := range map[string]struct{ site, server string }{
 		"own span":        {"", serverSpan},
 		"Caddy's tracing": {"tracing {\nspan gateway\n}", "gateway"},
@@ -246,7 +246,7 @@ func otelEnv() string {
 }
 
 // A trace is complete also if its caller left.
-func TestTraceOfACallerWhoLeft(t *testing.T) {
+func TestTraceOfACallerWhoLeft_B132(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(chats()))
 	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1")) + model(up)})
@@ -283,7 +283,7 @@ func TestTraceTellsWhyAConnectionFailed(t *testing.T) {
 	tr.named(t, serverSpan, 0).expectAttrs(t, map[string]string{"error.type": "502", "usher.refusal": "connect_failed"})
 }
 
-func TestUnsampledTraceIsNotExported(t *testing.T) {
+func TestUnsampledTraceIsNotExported_B135(t *testing.T) {
 	for name, site := range map[string]string{"own span": "", "Caddy's tracing": "tracing"} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, chats())
@@ -300,7 +300,7 @@ func TestUnsampledTraceIsNotExported(t *testing.T) {
 	}
 }
 
-func TestInvalidTraceIsANewOne(t *testing.T) {
+func TestInvalidTraceIsANewOne_B135(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	for name, parent := range map[string]string{
@@ -326,7 +326,7 @@ func TestInvalidTraceIsANewOne(t *testing.T) {
 	}
 }
 
-func TestPromptsAreInNoSpan(t *testing.T) {
+func TestPromptsAreInNoSpan_B136(t *testing.T) {
 	const marker = "MARKER-OF-A-PROMPT"
 	up := newUpstream(t, limited(), answers(http.StatusOK, strings.Replace(chatAnswer, "Hi", marker, 1)))
 	st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up)})
@@ -344,7 +344,7 @@ func TestPromptsAreInNoSpan(t *testing.T) {
 }
 
 // What callers make up must not become names.
-func TestNamesOfSpansAreBounded(t *testing.T) {
+func TestNamesOfSpansAreBounded_B138(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	id := newTraceID()

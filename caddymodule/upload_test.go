@@ -30,7 +30,7 @@ var isForm = header("Content-Type", "multipart/form-data; boundary=x")
 // The file comes first, the first candidate fails after it has read all, and
 // the second one gets the same bytes, but for the model that it knows under
 // another name.
-func TestFormsFailOverWithTheirFiles(t *testing.T) {
+func TestFormsFailOverWithTheirFiles_B73(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	const answer = `{"text":"Hi","usage":{"type":"tokens","input_tokens":3,"output_tokens":2,"total_tokens":5}}`
 	up := newUpstream(t, breaks(), answers(http.StatusOK, answer))
@@ -207,7 +207,7 @@ func TestUploadOf100MBKeepsMemoryFlat(t *testing.T) {
 	}
 }
 
-func TestAzuresCallersAreServed(t *testing.T) {
+func TestAzuresCallersAreServed_B79(t *testing.T) {
 	up := newUpstream(t, chats())
 	st := serve(t, setup{usher: up.provider() + callers + "model dep-1 {\nserve " + up.name + " gpt-4o\n}\n"})
 	for _, c := range []struct{ path, body, wantURI, wantBody string }{

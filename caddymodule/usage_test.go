@@ -11,7 +11,7 @@ import (
 // plainStream is streamAnswer without the chunk of usage.
 var plainStream = strings.Replace(streamAnswer, `data: {"id":"c1","object":"chat.completion.chunk","choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}}`+"\n\n", "", 1)
 
-func TestUsageIsAskedForAndTakenOutAgain(t *testing.T) {
+func TestUsageIsAskedForAndTakenOutAgain_B19(t *testing.T) {
 	const whole, not = `{"model":"m","stream":true,"stream_options":{"include_usage":true}}`, `{"model":"m","stream":true,"stream_options":{"include_usage":false}}`
 	for name, c := range map[string]struct{ option, body, sent, want string }{
 		"not given":        {"stream_usage", `{"model":"m","stream":true}`, `{"stream_options":{"include_usage":true},"model":"m","stream":true}`, plainStream},
@@ -54,7 +54,7 @@ func TestWhatWasNotAskedForPassesAsItIs(t *testing.T) {
 }
 
 // Who leaves early has used what was told until then, and nobody guesses.
-func TestUsageOfStreamsThatAreLeft(t *testing.T) {
+func TestUsageOfStreamsThatAreLeft_B21(t *testing.T) {
 	for name, c := range map[string]struct {
 		format, path, first string
 		want                *policy.Usage
@@ -92,7 +92,7 @@ func TestUsageOfStreamsThatAreLeft(t *testing.T) {
 
 // A provider that compresses although it was asked not to is passed on, and its
 // usage is not known.
-func TestCompressedStreamsPassAsTheyCome(t *testing.T) {
+func TestCompressedStreamsPassAsTheyCome_B11(t *testing.T) {
 	packed := compressed(t, "gzip", streamAnswer)
 	up := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")

@@ -179,7 +179,7 @@ func TestCancelReleasesWhatIsAdmittedAtTheSameMoment(t *testing.T) {
 	}
 }
 
-func TestReleaseEndsALeaseOnce(t *testing.T) {
+func TestReleaseEndsALeaseOnce_B36(t *testing.T) {
 	t.Parallel()
 	l, d := connectDesk(t)
 	l.park(d, "r1").admits(0)

@@ -101,7 +101,7 @@ func TestWaitingRequestsOutliveThePolicyProcess(t *testing.T) {
 	}
 }
 
-func TestNoProcessOutlivesAKilledUsher(t *testing.T) {
+func TestNoProcessOutlivesAKilledUsher_B104(t *testing.T) {
 	t.Parallel()
 	p := startProvider(t, twoKeys(2, 2, "latency 50ms"))
 	u := startUsher(t, setup{usher: p.upstream(2, 2), env: keyEnv})

@@ -11,7 +11,7 @@ import (
 
 // A backend for traces that takes connections and never answers costs requests
 // nothing, and holds up the end of usher for a bounded time.
-func TestAHungBackendForTracesHoldsNobodyUp(t *testing.T) {
+func TestAHungBackendForTracesHoldsNobodyUp_B142(t *testing.T) {
 	t.Parallel()
 	hung, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-func TestReloadsUnderLoadBreakNothing(t *testing.T) {
+func TestReloadsUnderLoadBreakNothing_B99(t *testing.T) {
 	t.Parallel()
 	const reloads = 5
 	p := startProvider(t, twoKeys(2, 2, "latency 20ms\ntokens 8\ntokens_per_second 100"))

@@ -19,7 +19,7 @@ const accessLog = `log {
 
 // Secrets are in no log, no matter its level, and nothing that the admin API
 // or a command shows.
-func TestSecretsAreShownNowhere(t *testing.T) {
+func TestSecretsAreShownNowhere_B93(t *testing.T) {
 	t.Parallel()
 	const (
 		providerKey = "sk-canary-of-the-provider"

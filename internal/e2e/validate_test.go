@@ -19,7 +19,7 @@ var brokenCaddyfiles = map[string]struct {
 	global, usher string
 	want          []string
 }{
-	"a secret in the file": {usher: `
+	"B93 a secret in the file": {usher: `
 		provider openai https://api.openai.com {
 			key k1 sk-literal # HERE
 		}

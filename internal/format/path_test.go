@@ -25,7 +25,7 @@ func target(t testing.TB, method, raw string) (*format.Operation, *url.URL) {
 
 // Where the model is, and where it must not be looked for. No operation stands
 // for 404, an error for 400.
-func TestTheModelIsFoundWhereTheFormatHasIt(t *testing.T) {
+func TestTheModelIsFoundWhereTheFormatHasIt_B80(t *testing.T) {
 	t.Parallel()
 	const none, bad = "404", "400"
 	for _, c := range []struct {

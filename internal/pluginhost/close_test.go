@@ -49,7 +49,7 @@ func TestCloseLetsPoliciesClose(t *testing.T) {
 }
 
 // Invariant 7.
-func TestCloseKillsAHungProcess(t *testing.T) {
+func TestCloseKillsAHungProcess_B110(t *testing.T) {
 	t.Parallel()
 	t.Run("policy", func(t *testing.T) {
 		t.Parallel()
@@ -187,7 +187,7 @@ func TestCloseEndsARestart(t *testing.T) {
 
 // A plugin that cannot be started again is tried again with growing pauses.
 // Calls say so at their deadline, and it recovers when its file is mended.
-func TestPluginThatDoesNotComeBack(t *testing.T) {
+func TestPluginThatDoesNotComeBack_B108(t *testing.T) {
 	t.Parallel()
 	p, log, broken := flaky(t, "echo broken >&2; exit 1")
 	w := populate(t, p, log, `{}`)

@@ -14,7 +14,7 @@ import (
 	"github.com/usherproxy/usher/sdk/host"
 )
 
-func TestHungProcessIsReplaced(t *testing.T) {
+func TestHungProcessIsReplaced_B110(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
 	var running []*policy.Request
@@ -84,7 +84,7 @@ func TestLateAdmissionIsTakenBack(t *testing.T) {
 }
 
 // A stopped plugin does not hold a call beyond its deadline.
-func TestCallsEndAtTheirDeadline(t *testing.T) {
+func TestCallsEndAtTheirDeadline_B110(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
 	suspend(t, w.PID())

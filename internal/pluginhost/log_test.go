@@ -107,7 +107,7 @@ func TestLogOfTheSDK(t *testing.T) {
 	}
 }
 
-func TestPrintsAreLogged(t *testing.T) {
+func TestPrintsAreLogged_B106(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{"at": "select", "do": "print"}`)
 	w.run(t)
@@ -129,7 +129,7 @@ func TestPanicIsLogged(t *testing.T) {
 }
 
 // Invariant 8.
-func TestOutputThatIsHardToRead(t *testing.T) {
+func TestOutputThatIsHardToRead_B113(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{"at": "select", "do": "spew"}`)
 	w.run(t)
@@ -156,7 +156,7 @@ func FuzzLogOutput(f *testing.F) {
 	})
 }
 
-func TestAPluginThatLogsTooMuchIsCutShort(t *testing.T) {
+func TestAPluginThatLogsTooMuchIsCutShort_B113(t *testing.T) {
 	t.Parallel()
 	log := newLogs(t)
 	many := []byte(strings.Repeat("again\n", 3000))

@@ -72,7 +72,7 @@ func TestSocketDirMayBeTooLong(t *testing.T) {
 }
 
 // Invariant 6, as the kernel keeps it.
-func TestNoProcessOutlivesAKilledHost(t *testing.T) {
+func TestNoProcessOutlivesAKilledHost_B104(t *testing.T) {
 	t.Parallel()
 	for name, hang := range map[string]bool{"well": false, "hung": true} {
 		t.Run(name, func(t *testing.T) {

@@ -185,7 +185,7 @@ func TestNextProcessWaitsForWhatWasAnswered(t *testing.T) {
 
 // While process after process fails nobody is held up, and nothing that waits
 // is lost.
-func TestBreakerOfAPluginThatCannotBeRestarted(t *testing.T) {
+func TestBreakerOfAPluginThatCannotBeRestarted_B108(t *testing.T) {
 	t.Parallel()
 	p, log, broken := flaky(t, "exit 1")
 	w := populate(t, p, log, `{}`)

@@ -38,10 +38,10 @@ func TestStartErrorsSayWhatIsWrong(t *testing.T) {
 		}},
 		{"exits well", sh("well", "exit 0"), []string{"it ended with exit status 0 before it served"}},
 		{"is killed", sh("killed", "kill -9 $$"), []string{"it ended with signal: killed before it served"}},
-		{"prints a line", sh("prints", "echo hello; sleep 600"), []string{`it wrote "hello" to standard output, where only the handshake may stand`}},
-		{"prints a word", sh("word", "printf hello; exit 1"), []string{`it wrote "hello" to standard output`}},
-		{"prints before the handshake", sh("before", "printf 'hi 1|1|unix|/x|grpc|\n'; sleep 600"), []string{`it wrote "hi 1|1|unix|/x|grpc|" to`}},
-		{"is silent", sh("silent", "echo thinking >&2; sleep 600"), []string{slow, "its last words were: thinking"}},
+		{"B106 prints a line", sh("prints", "echo hello; sleep 600"), []string{`it wrote "hello" to standard output, where only the handshake may stand`}},
+		{"B106 prints a word", sh("word", "printf hello; exit 1"), []string{`it wrote "hello" to standard output`}},
+		{"B106 prints before the handshake", sh("before", "printf 'hi 1|1|unix|/x|grpc|\n'; sleep 600"), []string{`it wrote "hi 1|1|unix|/x|grpc|" to`}},
+		{"B106 is silent", sh("silent", "echo thinking >&2; sleep 600"), []string{slow, "its last words were: thinking"}},
 		{"is silent on its socket", sh("mute", "exec "+pluginPath+" mute"), []string{slow}},
 		{"has no socket", sh("nowhere", "echo '1|1|unix|"+dir+"/none|grpc|'; sleep 600"), []string{"no such file or directory"}},
 		{"is too new", sh("new", "echo '1|99|unix|/x|grpc|'; sleep 600"), []string{
@@ -108,7 +108,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestPluginGetsOnlyTheEnvironmentItWasGiven(t *testing.T) {
+func TestPluginGetsOnlyTheEnvironmentItWasGiven_B95(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "env")
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' ' >&2\n"), 0o700); err != nil {

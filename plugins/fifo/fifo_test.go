@@ -50,7 +50,7 @@ func TestFIFOEnforcesScopesInPostgres(t *testing.T) {
 
 // Two processes with the same database have one set of limits, and so have two
 // instances in one process, of which one may end.
-func TestReplicasShareLimits(t *testing.T) {
+func TestReplicasShareLimits_B40(t *testing.T) {
 	t.Parallel()
 	config := onPostgres(t)
 	d := define()

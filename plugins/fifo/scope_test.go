@@ -32,7 +32,7 @@ func slots(id string, limit int64) policy.Scope {
 	return policy.Scope{ID: id, Kind: policy.ScopeConcurrency, Limit: limit}
 }
 
-func TestWhoWaitsForOneScopeHoldsUpNoOther(t *testing.T) {
+func TestWhoWaitsForOneScopeHoldsUpNoOther_B31(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, a policy.Admitter) {
 		full, err := a.Admit(t.Context(), ask("a0", slots("a", 1)))
@@ -67,7 +67,7 @@ func TestWhoWaitsForOneScopeHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-func TestRefusalTakesNothingOfAnyWindow(t *testing.T) {
+func TestRefusalTakesNothingOfAnyWindow_B38(t *testing.T) {
 	t.Parallel()
 	onEachStore(t, func(t *testing.T, a policy.Admitter) {
 		hour := policy.Scope{ID: "key:k", Kind: policy.ScopeRequests, Limit: 10, Window: time.Hour}

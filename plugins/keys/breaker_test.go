@@ -30,12 +30,12 @@ func TestBreakerOpensAfterFailuresInARow(t *testing.T) {
 		tell func(*site)
 		open bool
 	}{
-		"four": {func(s *site) {
+		"B52 four": {func(s *site) {
 			for range 4 {
 				s.end("k1", policy.Timeout)
 			}
 		}, false},
-		"five of all kinds": {func(s *site) {
+		"B52 five of all kinds": {func(s *site) {
 			for _, d := range []policy.Disposition{policy.Overloaded, policy.UpstreamError, policy.ConnectFailed, policy.Timeout, policy.UpstreamError} {
 				s.end("k1", d)
 			}
@@ -68,7 +68,7 @@ func TestBreakerOpensAfterFailuresInARow(t *testing.T) {
 				s.end("k1", policy.Timeout)
 			}
 		}, true},
-		"neutral ends only": {func(s *site) {
+		"B50 neutral ends only": {func(s *site) {
 			for range 30 {
 				s.end("k1", policy.ClientGone)
 				s.end("k1", policy.ClientFault)
@@ -96,7 +96,7 @@ func TestBreakerOpensAfterFailuresInARow(t *testing.T) {
 				s.endFor("same", "k1", policy.UpstreamError)
 			}
 		}, false},
-		"one request after the other on the second key": {func(s *site) {
+		"B46 one request after the other on the second key": {func(s *site) {
 			for range 5 {
 				id := s.newID()
 				s.endFor(id, "k2", policy.UpstreamError)
@@ -190,14 +190,14 @@ func TestProbe(t *testing.T) {
 		then func(*site) // after r was given the probe of k1
 		want string      // of k1, for another request
 	}{
-		"is on its way":   {func(*site) {}, "skipped circuit_open (probe) 5/5"},
-		"succeeds":        {func(s *site) { s.endFor("r", "k1", policy.OK) }, "eligible"},
-		"fails":           {func(s *site) { s.endFor("r", "k1", policy.Overloaded) }, "skipped circuit_open 6/5"},
-		"is the caller's": {func(s *site) { s.endFor("r", "k1", policy.ClientFault) }, "eligible"},
-		"loses its caller": {func(s *site) {
+		"is on its way":       {func(*site) {}, "skipped circuit_open (probe) 5/5"},
+		"succeeds":            {func(s *site) { s.endFor("r", "k1", policy.OK) }, "eligible"},
+		"fails":               {func(s *site) { s.endFor("r", "k1", policy.Overloaded) }, "skipped circuit_open 6/5"},
+		"B48 is the caller's": {func(s *site) { s.endFor("r", "k1", policy.ClientFault) }, "eligible"},
+		"B48 loses its caller": {func(s *site) {
 			s.endFor("r", "k1", policy.ClientGone)
 		}, "eligible"},
-		"is rate limited": {func(s *site) {
+		"B48 is rate limited": {func(s *site) {
 			s.endFor("r", "k1", policy.RateLimited, until(s.now.Add(time.Second)))
 			s.wait(time.Second)
 		}, "eligible"},
@@ -295,7 +295,7 @@ func TestBusyCandidateIsNotProbed(t *testing.T) {
 }
 
 // Invariant 3.
-func TestAtMostOneProbeAmongConcurrentRequests(t *testing.T) {
+func TestAtMostOneProbeAmongConcurrentRequests_B65(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, `{}`, "k1", "k2")
 	s.openAndWait("k1", "k2")

@@ -12,7 +12,7 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-func TestCooldownLastsAsLongAsTheProviderSays(t *testing.T) {
+func TestCooldownLastsAsLongAsTheProviderSays_B52(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		until time.Duration
@@ -48,7 +48,7 @@ func TestCooldownNeverShrinks(t *testing.T) {
 }
 
 // What nobody prescribed is spread over at least half of the interval.
-func TestDefaultTimesAreSpread(t *testing.T) {
+func TestDefaultTimesAreSpread_B61(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		disposition policy.Disposition
@@ -123,7 +123,7 @@ func TestQuotaResetIsBelieved(t *testing.T) {
 }
 
 // A refused key is tried again, by one request at a time.
-func TestRefusedKeyComesBack(t *testing.T) {
+func TestRefusedKeyComesBack_B44(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, `{"order": "priority", "invalid_retry": "10m", "invalid_retry_max": "15m"}`, "k1", "k2")
 	s.end("k1", policy.AuthFailed, status(http.StatusUnauthorized))

@@ -55,7 +55,7 @@ func (s *site) await(key, want string) {
 
 // What one replica learns, all obey, those that come later, too; and what one
 // makes forgotten, all forget.
-func TestReplicasKnowTheSame(t *testing.T) {
+func TestReplicasKnowTheSame_B40(t *testing.T) {
 	t.Parallel()
 	fail := func(s *site) {
 		s.end("k1", policy.Overloaded)

@@ -134,7 +134,7 @@ func line(t *testing.T, s outage.Store, req *policy.AdmitRequest) <-chan policy.
 // Invariant 15: alone, each replica admits its share, with what it ran before. Who waited in the
 // shared queue is served. Back again, nobody is admitted beyond the limit, by
 // what was admitted alone and what is admitted then.
-func TestGoingOnAlone(t *testing.T) {
+func TestGoingOnAlone_B128(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
 	a, b := open(t, server, outage.Local), open(t, server, outage.Local)
@@ -181,7 +181,7 @@ func TestGoingOnAlone(t *testing.T) {
 }
 
 // Open, everybody runs at once. What runs when the store is back counts.
-func TestGoingOnOpen(t *testing.T) {
+func TestGoingOnOpen_B128(t *testing.T) {
 	t.Parallel()
 	server := startServer(t)
 	s := open(t, server, outage.Open)

@@ -124,7 +124,7 @@ func TestCutConnectionsChangeNothing(t *testing.T) {
 
 // Connections are ended by the server, the listeners' first: who waits is served
 // nevertheless, and soon the listeners are back.
-func TestTerminatedBackends(t *testing.T) {
+func TestTerminatedBackends_B114(t *testing.T) {
 	t.Parallel()
 	schema := pgtest.Schema()
 	a, b := open(t, schema), open(t, schema)
@@ -160,7 +160,7 @@ func listening(t *testing.T, stores ...*postgres.Store) {
 
 // A store that is out of reach refuses quickly and says why. Who runs and who
 // waits goes on when it is back.
-func TestStoreAway(t *testing.T) {
+func TestStoreAway_B128(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t)
 	s := openAt(t, proxy.dsn(), pgtest.Schema())
@@ -304,7 +304,7 @@ func TestRestoreTakesOver(t *testing.T) {
 
 // Invariant 14: what a killed process holds and waits for is free within
 // 15 s, and what one holds that ends is free at once.
-func TestDeadReplicaLosesItsLeases(t *testing.T) {
+func TestDeadReplicaLosesItsLeases_B42(t *testing.T) {
 	t.Parallel()
 	schema := pgtest.Schema()
 	survivor := open(t, schema)
@@ -338,7 +338,7 @@ func TestDeadReplicaLosesItsLeases(t *testing.T) {
 }
 
 // A stream that runs for longer than the lease of its replica keeps its slot.
-func TestLongStreamKeepsItsSlot(t *testing.T) {
+func TestLongStreamKeepsItsSlot_B124(t *testing.T) {
 	t.Parallel()
 	schema := pgtest.Schema()
 	a, b := open(t, schema), open(t, schema)

@@ -29,7 +29,7 @@ func fence(t *testing.T, schema string, s *postgres.Store) {
 
 // Invariant 14: what a replica runs that was taken for dead goes on where there is
 // room, and is revoked where somebody else has it.
-func TestFencedReplicaRunsWhereThereIsRoom(t *testing.T) {
+func TestFencedReplicaRunsWhereThereIsRoom_B124(t *testing.T) {
 	t.Parallel()
 	schema := pgtest.Schema()
 	a, b := open(t, schema), open(t, schema)
@@ -56,7 +56,7 @@ func TestFencedReplicaRunsWhereThereIsRoom(t *testing.T) {
 
 // Who hears nothing of the database ends what it runs before others take it for
 // dead. Who is told that it is down does not.
-func TestSilentDatabase(t *testing.T) {
+func TestSilentDatabase_B124(t *testing.T) {
 	t.Parallel()
 	for _, silent := range []bool{true, false} {
 		t.Run(fmt.Sprint("silent=", silent), func(t *testing.T) {
