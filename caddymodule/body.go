@@ -32,7 +32,7 @@ func readBody(w http.ResponseWriter, in *http.Request, limit int64) (*held.Body,
 	}
 	var body *held.Body
 	if err == nil {
-		body, err = held.Read(io.LimitReader(plain, limit+1), held.DefaultInMemory)
+		body, err = held.Read(io.LimitReader(plain, limit+1), in.ContentLength, held.DefaultInMemory)
 		_ = plain.Close() // it has been read
 	}
 	if body != nil && body.Size() > limit {

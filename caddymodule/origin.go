@@ -133,9 +133,12 @@ func (r *run) find() *format.Refusal {
 	return nil
 }
 
-// offered returns the candidates of the request: those of the accounts that
-// have what it refers to.
+// offered returns the candidates of the request, which must not be changed:
+// those of the accounts that have what it refers to.
 func (r *run) offered() []policy.Candidate {
+	if len(r.accounts) == 0 {
+		return r.model.catalog.Candidates
+	}
 	var offered []policy.Candidate
 	for _, c := range r.model.catalog.Candidates {
 		if !slices.ContainsFunc(r.accounts, func(account string) bool { return account != accountOf(c) }) {

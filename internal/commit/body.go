@@ -2,6 +2,7 @@ package commit
 
 import (
 	"io"
+	"sync"
 
 	"github.com/usherproxy/usher/internal/format"
 )
@@ -10,16 +11,20 @@ import (
 // shorter.
 const firstPiece = 4 << 10
 
+// firstPieces are used again once their reader has all that they held.
+var firstPieces = sync.Pool{New: func() any { return new([firstPiece]byte) }}
+
 // A body is that of an answer of which the beginning is held. Close may be
 // called while Read waits.
 type body struct {
 	source io.ReadCloser
 	meter  *format.Meter
 
-	held    []byte // what has come and not been given to the reader
-	err     error  // by which the source ended
-	pending *piece // of the source, which a goroutine reads, or nil
-	last    *piece // that a goroutine has read, or reads; constant after Hold
+	held    []byte            // what has come and not been given to the reader
+	first   *[firstPiece]byte // where held stands, unless it has grown, or nil
+	err     error             // by which the source ended
+	pending *piece            // of the source, which a goroutine reads, or nil
+	last    *piece            // that a goroutine has read, or reads; constant after Hold
 }
 
 // A piece is the result of one Read.
@@ -32,10 +37,15 @@ type piece struct {
 // next begins to read the next piece, in the free space of the held bytes, of
 // which there are fewer than limit. The result is closed when it has come.
 func (b *body) next(limit int) <-chan struct{} {
-	if len(b.held) == cap(b.held) {
+	switch {
+	case b.held == nil && limit >= firstPiece:
+		b.first = firstPieces.Get().(*[firstPiece]byte)
+		b.held = b.first[:0]
+	case len(b.held) == cap(b.held):
 		held := make([]byte, len(b.held), min(max(2*cap(b.held), firstPiece), limit))
 		copy(held, b.held)
 		b.held = held
+		b.forgetFirst()
 	}
 	p, free := &piece{came: make(chan struct{})}, b.held[len(b.held):cap(b.held)]
 	b.pending, b.last = p, p
@@ -44,6 +54,14 @@ func (b *body) next(limit int) <-chan struct{} {
 		p.n, p.err = b.source.Read(free)
 	}()
 	return p.came
+}
+
+// forgetFirst gives the place of the first piece back. Nobody reads into it.
+func (b *body) forgetFirst() {
+	if b.first != nil {
+		firstPieces.Put(b.first)
+		b.first = nil
+	}
 }
 
 // settle takes the piece that has come.
@@ -70,16 +88,17 @@ func (b *body) Read(p []byte) (int, error) {
 		<-b.pending.came
 		b.settle()
 	}
-	switch {
-	case len(b.held) > 0:
+	if len(b.held) > 0 {
 		n := copy(p, b.held)
 		b.held = b.held[n:]
 		return n, nil
-	case b.err != nil:
+	}
+	b.held = nil // it is not needed any more
+	b.forgetFirst()
+	if b.err != nil {
 		b.end()
 		return 0, b.err
 	}
-	b.held = nil // it is not needed any more
 	n, err := b.source.Read(p)
 	b.watch(p[:n], err)
 	if err != nil {

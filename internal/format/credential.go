@@ -76,6 +76,9 @@ func HideCredential(uri, instead string) string {
 
 // stripParam removes a parameter from a query, in whatever case it is written.
 func stripParam(query, param string) string {
+	if query == "" {
+		return ""
+	}
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
 		if !hasParam(part, param) {

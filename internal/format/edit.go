@@ -56,7 +56,7 @@ func (b Body) Edits(model string) []held.Edit {
 // it. The answer then has a chunk that the caller has not asked for: see
 // [WithoutUsage].
 func (b Body) AskingForUsage() (Body, bool) {
-	b.asks = b.Stream && b.usage != nil
+	b.asks = b.usage != nil
 	return b, b.asks
 }
 

@@ -67,7 +67,7 @@ func (op *Operation) StreamError(r Refusal) []byte {
 // StreamErrorOf returns the error that is the body of a provider's answer as an
 // event of a stream, or otherwise r if there is none.
 func (op *Operation) StreamErrorOf(body []byte, r Refusal) []byte {
-	if !json.Valid(body) {
+	if !valid(body) {
 		return op.StreamError(r)
 	}
 	text := gjson.ParseBytes(body)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -60,7 +59,7 @@ type Body struct {
 
 	models  []span     // where the body names the model
 	renamed bool       // the body names another model than its path does
-	usage   *held.Edit // by which the body asks for its usage, or nil
+	usage   *held.Edit // by which the body asks for the usage of its stream, or nil
 	asks    bool       // that edit is made
 }
 
@@ -85,7 +84,7 @@ func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
 	if boundary, ok := op.boundary(contentType); ok {
 		return op.scanForm(path, boundary, body)
 	}
-	if !json.Valid(body) { // gjson's own check has no limit of depth: it can exhaust the stack
+	if !valid(body) {
 		return Body{}, &BadRequest{Message: "the request body is not valid JSON"}
 	}
 	object := view(body)
@@ -97,7 +96,7 @@ func (op *Operation) Scan(path, contentType string, body []byte) (Body, error) {
 		return Body{}, err
 	}
 	b := Body{Stream: found.stream || op.request.streams, Affinity: opaque(found.affinity.value), References: found.references}
-	if op.request.options != "" {
+	if op.request.options != "" && b.Stream {
 		b.usage = usageEdit(body, op.request.options, found.options)
 	}
 	b.References.Stored = b.References.Stored || op.request.files && namesFiles(object.Raw)

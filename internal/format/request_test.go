@@ -188,7 +188,7 @@ func TestSpliceChangesOnlyTheModel(t *testing.T) {
 // spliced returns body as it is sent to a candidate.
 func spliced(t testing.TB, b format.Body, body []byte, model string) []byte {
 	t.Helper()
-	h, err := held.Read(bytes.NewReader(body), len(body))
+	h, err := held.Read(bytes.NewReader(body), int64(len(body)), len(body))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ import (
 	"io"
 	"mime"
 	"net/http"
-
-	"github.com/tidwall/gjson"
 )
 
 // IsStream reports whether an answer with the header is a stream of server-sent
@@ -100,7 +98,7 @@ func usageOnly(event []byte) bool {
 			data = append(data, value...)
 		}
 	}
-	if !gjson.ValidBytes(data) {
+	if !valid(data) {
 		return false
 	}
 	chunk := view(data)

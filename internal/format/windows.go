@@ -127,6 +127,9 @@ func codexPlan(window, name string) windowRow {
 
 // windows returns the limits that the header of an answer tells of.
 func windows(now time.Time, h http.Header) []policy.Window {
+	if !tellsLimits(h) {
+		return nil
+	}
 	var found []policy.Window
 	for i := range windowRows {
 		if w, ok := windowRows[i].read(now, h); ok {
@@ -137,6 +140,17 @@ func windows(now time.Time, h http.Header) []policy.Window {
 		found = append(found, w)
 	}
 	return found
+}
+
+// tellsLimits reports whether a header has any of the fields that a row or a
+// plan is read from. Most answers have none, and every answer is asked.
+func tellsLimits(h http.Header) bool {
+	for field := range h {
+		if strings.Contains(field, "Ratelimit") || strings.HasPrefix(field, "X-Codex-") {
+			return true
+		}
+	}
+	return false
 }
 
 // modelPlan returns the window of one model in a plan of Anthropic's, if it
@@ -249,6 +263,9 @@ func resetIn(now time.Time, s string) (time.Duration, bool) {
 // semicolon is about other windows.
 func number(h http.Header, field string) (float64, bool) {
 	s := h.Get(field)
+	if s == "" { // as almost always, and an error would cost more than all else here
+		return 0, false
+	}
 	if i := strings.IndexAny(s, ",;"); i >= 0 {
 		s = s[:i]
 	}

@@ -38,11 +38,21 @@ func (e *HoldError) Error() string {
 // Unwrap returns the error of the file.
 func (e *HoldError) Unwrap() error { return e.Err }
 
-// Read reads r to its end. Of a body with more than inMemory bytes nothing stays
+const (
+	// believed is how much memory is taken at most for a body that is said to
+	// be so large, before any of it has come.
+	believed = 64 << 10
+
+	// leastRead is how much is taken at least.
+	leastRead = 512
+)
+
+// Read reads r to its end, which is said to come after size bytes, or -1 if that
+// is not known. Of a body with more than inMemory bytes nothing stays
 // in memory. The caller closes the body. The error is that of r, or a
 // [*HoldError].
-func Read(r io.Reader, inMemory int) (*Body, error) {
-	text, err := io.ReadAll(io.LimitReader(r, int64(inMemory)+1))
+func Read(r io.Reader, size int64, inMemory int) (*Body, error) {
+	text, err := readAll(io.LimitReader(r, int64(inMemory)+1), min(max(size, leastRead), believed))
 	if err != nil {
 		return nil, err
 	}
@@ -50,6 +60,23 @@ func Read(r io.Reader, inMemory int) (*Body, error) {
 		return &Body{text: text, size: int64(len(text))}, nil
 	}
 	return spill(text, r)
+}
+
+// readAll is [io.ReadAll] for a text that is expected to have the given size.
+func readAll(r io.Reader, size int64) ([]byte, error) {
+	text := make([]byte, 0, size+1) // one more, to see the end
+	for {
+		n, err := r.Read(text[len(text):cap(text)])
+		text = text[:len(text)+n]
+		switch {
+		case err == io.EOF:
+			return text, nil
+		case err != nil:
+			return nil, err
+		case len(text) == cap(text):
+			text = append(text, 0)[:len(text)]
+		}
+	}
 }
 
 // spill holds a beginning and the rest of a body in a file.

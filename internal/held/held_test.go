@@ -19,7 +19,7 @@ import (
 // hold holds text, in a file if that is longer than inMemory.
 func hold(t *testing.T, text string, inMemory int) *held.Body {
 	t.Helper()
-	b, err := held.Read(iotest.OneByteReader(strings.NewReader(text)), inMemory)
+	b, err := held.Read(iotest.OneByteReader(strings.NewReader(text)), int64(len(text)), inMemory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,14 +102,14 @@ func TestFileHasNoName(t *testing.T) {
 func TestErrorsTellWhoseTheyAre(t *testing.T) {
 	fault := errors.New("fault")
 	for _, inMemory := range []int{1, 100} {
-		_, err := held.Read(io.MultiReader(strings.NewReader("text"), iotest.ErrReader(fault)), inMemory)
+		_, err := held.Read(io.MultiReader(strings.NewReader("text"), iotest.ErrReader(fault)), -1, inMemory)
 		var ours *held.HoldError
 		if !errors.Is(err, fault) || errors.As(err, &ours) {
 			t.Errorf("an error of the reader: %v", err)
 		}
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "missing"))
-	_, err := held.Read(strings.NewReader("text"), 1)
+	_, err := held.Read(strings.NewReader("text"), 4, 1)
 	var ours *held.HoldError
 	if !errors.As(err, &ours) || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an error of the file: %v", err)
@@ -169,7 +169,7 @@ func FuzzOpen(f *testing.F) {
 			at = places[i+1]
 		}
 		want = append(want, text[at:]...)
-		b, err := held.Read(bytes.NewReader(text), min(max(inMemory, 0), len(text)))
+		b, err := held.Read(bytes.NewReader(text), int64(len(text)), min(max(inMemory, 0), len(text)))
 		if err != nil {
 			t.Fatal(err)
 		}

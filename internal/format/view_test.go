@@ -1,0 +1,25 @@
+package format
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// FuzzValid holds that the fast check and that of the standard library agree,
+// however deep a text is.
+func FuzzValid(f *testing.F) {
+	for _, text := range []string{
+		"", "{}", " [1,2.5e-3,-0,null,true,false]\n", `{"a":"\u00e9\ud800"}`, "\"\x7f\xff\"", "\"\t\"", "\xef\xbb\xbf{}", "01", "1.", "1e", "tru", "[1,]", `{"a":1,}`, "{}{}", `"\`,
+	} {
+		f.Add([]byte(text), uint16(0))
+	}
+	f.Add([]byte("1"), uint16(maxBrackets))
+	f.Add([]byte("1"), uint16(maxBrackets+1))
+	f.Fuzz(func(t *testing.T, text []byte, depth uint16) {
+		deep := strings.Repeat("[", int(depth)) + string(text) + strings.Repeat("]", int(depth))
+		if got, want := valid([]byte(deep)), json.Valid([]byte(deep)); got != want {
+			t.Errorf("%d brackets around %q: valid is %t, want %t", depth, text, got, want)
+		}
+	})
+}
