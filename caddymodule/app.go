@@ -198,7 +198,7 @@ func (a *App) Cleanup() error {
 }
 
 // tracer returns the tracer for a request: that of Caddy's own tracing if it
-// is on, which span tells, else that of the app.
+// is on, which span tells, else that of the app, or nil if that has none.
 func (a *App) tracer(span trace.Span) trace.Tracer {
 	if span.SpanContext().IsValid() {
 		return span.TracerProvider().Tracer(instrumentation, trace.WithInstrumentationVersion(Version()))

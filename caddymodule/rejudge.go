@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"go.opentelemetry.io/otel/trace/noop"
-
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/host"
 )
@@ -110,7 +108,7 @@ func (r *run) rejudge(ctx context.Context) (ranked []policy.Candidate, verdicts 
 		r.ranked, r.verdicts, r.tracer = kept, keptVerdicts, tracer
 		r.record.Selections = r.record.Selections[:records]
 	}()
-	r.tracer, r.verdicts = noop.NewTracerProvider().Tracer(""), nil
+	r.tracer, r.verdicts = nil, nil
 	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.base, r.who.Scopes)
 	refusal, _ := r.ask(ctx, steps(r.h.chain.selects, nil), false)
 	return r.ranked, r.verdicts, refusal == nil || len(r.ranked) == 0

@@ -36,9 +36,9 @@ type run struct {
 	// (status 103) with all headers, and clear ours.
 	ctx context.Context
 
-	tracer trace.Tracer
-	server trace.Span // of the request
-	owned  bool       // server is ours, and not that of Caddy's tracing
+	tracer trace.Tracer // of what is recorded below server, or nil if that is not
+	server trace.Span   // of the request
+	owned  bool         // server is ours, and not that of Caddy's tracing
 
 	fallbacks []string // of the model that was asked for, as far as they are left
 

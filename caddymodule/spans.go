@@ -13,20 +13,26 @@ import (
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.41.0"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk/host"
 )
 
 // startServerSpan starts the span of the request, unless Caddy's own tracing
-// has one, in which case that is taken.
+// has one, in which case that is taken. Where it is not recorded, nothing below
+// it is, and no request pays for describing what nobody will see.
 func (r *run) startServerSpan(ctx context.Context, in *http.Request, id string) context.Context {
 	r.server = trace.SpanFromContext(ctx)
-	r.tracer = r.h.app.tracer(r.server)
+	tracer := r.h.app.tracer(r.server)
 	if !r.server.SpanContext().IsValid() {
-		r.owned = true
 		ctx = propagator.Extract(ctx, propagation.HeaderCarrier(in.Header))
-		ctx, r.server = r.tracer.Start(ctx, in.Method+" "+r.op.Route, trace.WithSpanKind(trace.SpanKindServer),
+		if tracer == nil {
+			r.server = trace.SpanFromContext(ctx) // of the caller, or none
+			return ctx
+		}
+		r.owned = true
+		ctx, r.server = tracer.Start(ctx, in.Method+" "+r.op.Route, trace.WithSpanKind(trace.SpanKindServer),
 			trace.WithTimestamp(r.began),
 			trace.WithAttributes(
 				semconv.HTTPRequestMethodKey.String(in.Method),
@@ -35,6 +41,10 @@ func (r *run) startServerSpan(ctx context.Context, in *http.Request, id string) 
 				semconv.URLScheme(scheme(in)),
 			))
 	}
+	if !r.server.IsRecording() {
+		return ctx
+	}
+	r.tracer = tracer
 	r.server.SetAttributes(
 		attribute.String("usher.request.id", id),
 		attribute.String("usher.caller.id", r.who.ID),
@@ -52,6 +62,9 @@ func scheme(in *http.Request) string {
 
 // describeServerSpan adds what is known once the request has been read.
 func (r *run) describeServerSpan() {
+	if r.tracer == nil {
+		return
+	}
 	r.server.SetAttributes(
 		semconv.GenAIOperationNameKey.String(r.op.Name),
 		attribute.Int("usher.priority", r.req.Priority),
@@ -63,6 +76,9 @@ func (r *run) describeServerSpan() {
 
 // endServerSpan says how the request ended, and ends its span if that is ours.
 func (r *run) endServerSpan() {
+	if r.tracer == nil {
+		return
+	}
 	r.server.SetAttributes(attribute.String("usher.disposition", string(r.record.Disposition)))
 	if r.refusal != nil {
 		r.server.SetAttributes(attribute.String("usher.refusal", r.refusal.Code))
@@ -86,11 +102,15 @@ type decisionSpans struct {
 	began           time.Time
 	ctx             context.Context // for the call of the step
 	outer           context.Context
-	selecting, wait trace.Span // nil if the step has no such part
+	selecting, wait trace.Span // nil if the step has no such part, unless nothing is recorded
 }
 
 func (r *run) startDecisionSpans(ctx context.Context, st step) decisionSpans {
 	s := decisionSpans{began: time.Now(), ctx: ctx, outer: ctx}
+	if r.tracer == nil {
+		s.selecting, s.wait = noop.Span{}, noop.Span{}
+		return s
+	}
 	if st.admit != nil {
 		s.ctx, s.wait = r.tracer.Start(ctx, "usher.admit", trace.WithAttributes(attribute.Int("usher.lease", r.admits)))
 	}
@@ -157,6 +177,9 @@ func (s decisionSpans) moved(position int) {
 
 // admission tells what the admission policy said.
 func (s decisionSpans) admission(policyName string, a *host.Admission) {
+	if !s.wait.IsRecording() {
+		return
+	}
 	s.wait.SetAttributes(attribute.String("usher.policy", policyName))
 	if a.Span.IsValid() {
 		s.wait.AddLink(trace.Link{SpanContext: a.Span})
@@ -191,6 +214,10 @@ func (s decisionSpans) end(span trace.Span, err error) {
 
 // startSpan starts the span of the attempt.
 func (a *attempt) startSpan() {
+	if a.r.tracer == nil {
+		a.ctx, a.span = a.r.ctx, noop.Span{}
+		return
+	}
 	u := a.r.h.providers[a.candidate.Provider].url
 	port, _ := strconv.Atoi(u.Port())
 	if port == 0 {
@@ -218,6 +245,9 @@ func (a *attempt) startSpan() {
 
 // endSpan says how the attempt ended.
 func (a *attempt) endSpan(res policy.AttemptResult) {
+	if a.r.tracer == nil {
+		return
+	}
 	a.span.SetAttributes(attribute.String("usher.disposition", string(res.Disposition)))
 	if a.status != 0 {
 		a.span.SetAttributes(semconv.HTTPResponseStatusCode(a.status))
