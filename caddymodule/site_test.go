@@ -196,7 +196,7 @@ func (st *site) log() string {
 // system gives to outgoing connections, which would take it at any time, and
 // it is random, because tests in other processes look for one, too: Caddy
 // shares a port with another Caddy without a word.
-func freePort(t *testing.T) int {
+func freePort(t testing.TB) int {
 	t.Helper()
 	for range 1000 {
 		port := 20000 + rand.IntN(12000)
