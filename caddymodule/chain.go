@@ -68,6 +68,16 @@ func (s step) timeout() time.Duration {
 	return sum
 }
 
+// open reports whether a request can go on without any of the uses.
+func (s step) open() bool {
+	for _, u := range s.selects {
+		if !u.open {
+			return false
+		}
+	}
+	return s.admit == nil || s.admit.open
+}
+
 // steps returns the round trips that asking selects, and then admit if it is
 // not nil, takes.
 func steps(selects []*use, admit *use) []step {
@@ -218,6 +228,12 @@ func (ch *chain) plugins() []*pluginhost.Plugin {
 		}
 	}
 	return plugins
+}
+
+// returns reports whether an admission policy does not answer but is expected
+// to, soon.
+func (ch *chain) returns() bool {
+	return slices.ContainsFunc(ch.admits, func(u *use) bool { return u.plugin.Returns() })
 }
 
 // observers returns for each plugin the instances that want to hear how

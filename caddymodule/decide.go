@@ -141,8 +141,12 @@ func (r *run) ask(ctx context.Context, todo []step, noWait bool) (refusal *forma
 
 // callDecide makes one round trip.
 func (r *run) callDecide(spans decisionSpans, st step, noWait bool) (*host.Decision, error) {
-	ctx, cancel := context.WithTimeout(spans.ctx, st.timeout())
-	defer cancel()
+	ctx, timeout := spans.ctx, st.timeout()
+	if st.open() { // rather go on without it than wait for its next process
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
 	uses := slices.Clone(st.selects)
 	req := &host.DecideRequest{
 		Catalog: r.model.catalog, Candidates: r.ranked, Verdicts: r.verdicts, Attempt: r.admits, NoWait: noWait,
@@ -156,7 +160,7 @@ func (r *run) callDecide(spans decisionSpans, st step, noWait bool) (*host.Decis
 		uses = append(uses, st.admit)
 	}
 	req.Request = r.granted(uses...)
-	return st.plugin().Decide(ctx, req)
+	return st.plugin().Decide(ctx, timeout, req)
 }
 
 // unanswered says what becomes of a request when the policies of a step could
@@ -323,8 +327,9 @@ func (r *run) stands(ctx context.Context) (bool, *format.Refusal) {
 }
 
 // giveBackTimeout is how long policies may take to note the end of a lease
-// before the request asks for another one.
-const giveBackTimeout = 2 * time.Second
+// before the request asks for another one, if they are there. It is longer than
+// it takes to notice that they are not.
+const giveBackTimeout = 5 * time.Second
 
 // giveBack ends the leases of the request, and waits until the policies know:
 // what a failed candidate held is freed before another one is taken.
@@ -333,12 +338,16 @@ func (r *run) giveBack(ctx context.Context) *format.Refusal {
 	r.chosen = policy.Candidate{}
 	timeout := time.NewTimer(giveBackTimeout)
 	defer timeout.Stop()
-	for _, ack := range acks {
+	for len(acks) > 0 {
 		select {
-		case <-ack:
+		case <-acks[0]:
+			acks = acks[1:]
 		case <-timeout.C:
-			refusal := format.Denied(policy.ReasonPluginUnavailable, 0)
-			return &refusal
+			if !r.h.chain.returns() {
+				refusal := format.Denied(policy.ReasonPluginUnavailable, 0)
+				return &refusal
+			}
+			timeout.Reset(giveBackTimeout)
 		case <-ctx.Done():
 			return r.ended(ctx)
 		}

@@ -55,6 +55,11 @@ func TestChaosBreaksNoPromise(t *testing.T) {
 	if results.counts["200"] == 0 {
 		t.Error("no request was served")
 	}
+	// Requests wait for the next process: many refusals mean that it was not
+	// started, or that they were not held.
+	if n := results.counts["503 plugin_unavailable"]; n > results.sent/4 {
+		t.Errorf("%d of %d requests were refused because a plugin was away", n, results.sent)
+	}
 	p.limitsKept(t)
 	p.running(t, longTime, 0)
 	noLeaseLeft(t, u)
@@ -152,7 +157,7 @@ func (r *tally) String() string {
 		words = append(words, fmt.Sprintf("%s: %d", what, n))
 	}
 	slices.Sort(words)
-	return fmt.Sprintf("%d requests, the slowest took %s: %s", r.sent, r.slow.Round(time.Millisecond), strings.Join(words, ", "))
+	return fmt.Sprintf("%d requests, %.1f %% served, the slowest took %s: %s", r.sent, 100*float64(r.counts["200"])/float64(max(r.sent, 1)), r.slow.Round(time.Millisecond), strings.Join(words, ", "))
 }
 
 // send sends requests at a rate until stop, and returns when all have ended.

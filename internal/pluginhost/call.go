@@ -21,37 +21,63 @@ var errStopped = errors.New("the plugin was stopped")
 // lease that one process gave is known to the next, and one whose release it
 // acknowledged is not.
 func (p *Plugin) call(ctx context.Context, f func(*process) error) error {
+	return p.repeat(ctx, false, f)
+}
+
+// ask is call for a question that nobody has to wait for: it fails while the
+// breaker is open.
+func (p *Plugin) ask(ctx context.Context, f func(*process) error) error {
+	return p.repeat(ctx, true, f)
+}
+
+func (p *Plugin) repeat(ctx context.Context, breaks bool, f func(*process) error) error {
 	for {
-		process, err := p.enter(ctx)
+		process, err := p.enter(ctx, breaks)
 		if err != nil {
 			return err
 		}
 		err = f(process)
 		process.calls.Done()
-		if host.TimedOut(err) {
+		switch {
+		case host.TimedOut(err):
+			p.suspect()
 			awaitEnd(ctx)
+			if p.spec.Patient || ctx.Err() != nil || process.Ping(ctx) == nil {
+				return err
+			} // else who supervises has ended it
+		case !unanswered(err):
+			return err
 		}
-		if !unanswered(err) || ctx.Err() != nil || p.alive(ctx, process) {
+		if ctx.Err() != nil || p.alive(ctx, process) {
 			return err
 		}
 	}
 }
 
-// awaitEnd lets ctx end, so that its owner sees why a call has failed: the
-// process may notice a deadline a moment before ctx does.
-func awaitEnd(ctx context.Context) {
+// suspect lets who supervises the process look whether it hangs.
+func (p *Plugin) suspect() {
 	select {
-	case <-ctx.Done():
-	case <-time.After(endNotice):
+	case p.suspicions <- struct{}{}:
+	default: // it is about to
 	}
 }
 
+// awaitEnd lets ctx end if it is about to, so that its owner sees why a call has
+// failed: the process may notice a deadline a moment before ctx does.
+func awaitEnd(ctx context.Context) {
+	if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) > endNotice {
+		return
+	}
+	<-ctx.Done()
+}
+
 // enter returns the process that serves, and waits for it while it is being
-// restarted. The caller ends the call with calls.Done.
-func (p *Plugin) enter(ctx context.Context) (*process, error) {
+// restarted; but if breaks is set, not while the breaker is open. The caller
+// ends the call with calls.Done.
+func (p *Plugin) enter(ctx context.Context, breaks bool) (*process, error) {
 	for {
 		p.mu.Lock()
-		process, ready := p.process, p.ready
+		process, outage := p.process, p.outage
 		if process != nil {
 			process.calls.Add(1)
 		}
@@ -59,8 +85,14 @@ func (p *Plugin) enter(ctx context.Context) (*process, error) {
 		if process != nil {
 			return process, nil
 		}
+		var broken <-chan struct{}
+		if breaks {
+			broken = outage.broken
+		}
 		select {
-		case <-ready:
+		case <-outage.over:
+		case <-broken:
+			return nil, p.brokenError(outage)
 		case <-p.ctx.Done():
 			return nil, errStopped
 		case <-ctx.Done():
@@ -101,7 +133,7 @@ func (p *Plugin) lose(dead *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.process == dead {
-		p.process, p.ready = nil, make(chan struct{})
+		p.process, p.outage = nil, newOutage()
 	}
 }
 
@@ -109,8 +141,8 @@ func (p *Plugin) lose(dead *process) {
 func (p *Plugin) serve(next *process) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.process, p.missed, p.failures = next, false, 0
-	close(p.ready)
+	close(p.outage.over)
+	p.process, p.outage, p.missed = next, nil, false
 }
 
 // deadly is how many processes may die of the same question. Whoever else uses
@@ -126,7 +158,7 @@ func (p *Plugin) unlessDeadly(what string, f func(*process) error) func(*process
 			return fmt.Errorf("plugin %s died %d times when it was asked to %s this", p.spec.Name, died, what)
 		}
 		err := f(process)
-		if unanswered(err) {
+		if unanswered(err) || host.TimedOut(err) {
 			died++
 		}
 		return err

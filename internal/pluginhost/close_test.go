@@ -186,7 +186,8 @@ func TestCloseEndsARestart(t *testing.T) {
 }
 
 // A plugin that cannot be started again is tried again with growing pauses.
-// Calls say so at their deadline, and it recovers when its file is mended.
+// Calls say so at their deadline, questions as soon as the breaker is open, and
+// it recovers when its file is mended.
 func TestPluginThatDoesNotComeBack_B108(t *testing.T) {
 	t.Parallel()
 	p, log, broken := flaky(t, "echo broken >&2; exit 1")
@@ -198,9 +199,12 @@ func TestPluginThatDoesNotComeBack_B108(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	err := w.admit(ctx, w.request())
+	_, err := p.Policies(ctx)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "the plugin test is being restarted") {
 		t.Errorf("got %v", err)
+	}
+	if err := w.admit(within(t), w.request()); err == nil || !strings.Contains(err.Error(), "cannot be restarted") {
+		t.Errorf("a question that waited got %v", err)
 	}
 	tries := w.log.has(t, 5, zap.ErrorLevel, "restart plugin", nil)
 	for i, ms := range []int{10, 20, 40, 50, 50} { // up to the longest of an impatient host

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.opentelemetry.io/otel/trace"
 
@@ -11,20 +12,19 @@ import (
 	"github.com/usherproxy/usher/sdk/host"
 )
 
-// Decide asks the policies of the plugin about one request. While the process
-// is being restarted it waits, as long as ctx allows; but if it cannot be
-// restarted, it returns an error at once: the breaker is open, and whoever asks
-// has a way to go on without the plugin. An admission that waits
+// Decide asks the policies of the plugin about one request. A process has the
+// time of timeout to answer. While the process is being restarted Decide waits,
+// as long as ctx allows; but if it cannot be restarted, it returns an error at
+// once: the breaker is open. An admission that waits
 // is collected by [Instance.Admit], or ended by [Instance.Cancel]; one that was
 // granted is ended by [Instance.Release]. If Decide returns an error, there is
 // nothing to end.
-func (p *Plugin) Decide(ctx context.Context, req *host.DecideRequest) (*host.Decision, error) {
-	if err := p.open(); err != nil {
-		return nil, err
-	}
+func (p *Plugin) Decide(ctx context.Context, timeout time.Duration, req *host.DecideRequest) (*host.Decision, error) {
 	var d *host.Decision
 	asked := false
-	err := p.call(ctx, p.unlessDeadly("decide", func(process *process) (err error) {
+	err := p.ask(ctx, p.unlessDeadly("decide", func(process *process) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
 		asked = true
 		if d, err = process.Decide(ctx, req); err == nil && d.Admission != nil {
 			p.settle(req.Admit, host.Held{

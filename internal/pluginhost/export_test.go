@@ -11,7 +11,7 @@ import (
 func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, error) {
 	return start(ctx, spec, log, timing{
 		probeEvery:   50 * time.Millisecond,
-		probeTimeout: time.Second,
+		probeTimeout: 2 * time.Second,
 		backoffMin:   5 * time.Millisecond,
 		backoffMax:   50 * time.Millisecond,
 		healthyAfter: time.Second,

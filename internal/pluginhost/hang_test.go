@@ -35,12 +35,30 @@ func TestHungProcessIsReplaced_B110(t *testing.T) {
 		t.Errorf("%s may run, want %s", got.ID, waits.ID)
 	}
 	died := w.log.has(t, 1, zap.ErrorLevel, "plugin died", nil)
-	if how, _ := died[0].ContextMap()["how"].(string); how != "it did not answer for 2s and was killed" {
+	if how, _ := died[0].ContextMap()["how"].(string); how != "it did not answer 2 times in a row and was killed" {
 		t.Errorf("logged %q", how)
 	}
 	for _, r := range append(running[1:], waits) {
 		w.release(r)
 	}
+	w.empty(t)
+}
+
+// A question that a hung process does not answer in time is asked again of the
+// next one.
+func TestQuestionOutlivesHungProcess(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{}`)
+	suspend(t, w.PID())
+	r := w.request()
+	// It is killed a little after that.
+	if d, err := w.decideWithin(within(t), 3*time.Second, r); err != nil || d.Admission == nil || d.Admission.Candidate == "" {
+		t.Errorf("got %+v and %v", d, err)
+	}
+	if n := w.Restarts(); n != 1 {
+		t.Errorf("restarted %d times, want once", n)
+	}
+	w.release(r)
 	w.empty(t)
 }
 
@@ -51,6 +69,9 @@ func TestHungCallsDoNotStopOthers(t *testing.T) {
 	w := newWorld(t, `{}`)
 	hangs := populate(t, w.Plugin, w.log, `{"name": "hangs", "at": "select", "do": "hang"}`)
 	for range 3 {
+		if _, err := hangs.decideWithin(t.Context(), 50*time.Millisecond, w.request()); !host.TimedOut(err) {
+			t.Errorf("got %v", err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		if _, err := hangs.decide(ctx, w.request()); !host.TimedOut(err) || ctx.Err() == nil {
 			t.Errorf("got %v, and %v of the context", err, ctx.Err())

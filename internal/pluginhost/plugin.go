@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -32,18 +31,17 @@ type Plugin struct {
 	// added or removed, so that a plugin gets to see one change after the other.
 	configuring chan struct{}
 
-	mu        sync.Mutex // guards what follows
-	process   *process   // nil while none serves
-	ready     chan struct{}
+	mu        sync.Mutex           // guards what follows
+	process   *process             // nil while none serves
+	outage    *outage              // nil while one serves
 	instances map[string]*instance // by policy and configuration
 	named     int                  // instances that were given a name
 	catalogs  map[string]*catalogUse
 	restarts  int
-	missed    bool      // the last probe
-	failures  int       // to restart, in a row
-	nextTry   time.Time // to restart
+	missed    bool // the last probe
 
-	renewals chan renewal // to who supervises
+	renewals   chan renewal  // to who supervises
+	suspicions chan struct{} // the same; has room for one
 }
 
 // instance is a configured policy and the number of its users.
@@ -81,8 +79,8 @@ func start(ctx context.Context, spec Spec, log *zap.Logger, timing timing) (*Plu
 func newPlugin(spec Spec, log *zap.Logger, timing timing, first *process) *Plugin {
 	p := &Plugin{
 		spec: spec, timing: timing, log: log, ledger: newLedger(), journal: newJournal(), configuring: make(chan struct{}, 1),
-		renewals: make(chan renewal),
-		process:  first, instances: make(map[string]*instance), catalogs: make(map[string]*catalogUse),
+		renewals: make(chan renewal), suspicions: make(chan struct{}, 1),
+		process: first, instances: make(map[string]*instance), catalogs: make(map[string]*catalogUse),
 	}
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p

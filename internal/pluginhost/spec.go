@@ -60,13 +60,15 @@ func (s Spec) Key() string {
 
 // timing is how patient a host is.
 type timing struct {
-	// A process is asked every probeEvery whether it lives. One that misses
-	// maxMissed probes in a row, each of probeTimeout, hangs and is killed.
+	// A process is asked every probeEvery whether it lives, and when a call has
+	// timed out, which counts as a missed probe. One that misses maxMissed in a
+	// row, each of probeTimeout, hangs and is killed.
 	probeEvery, probeTimeout time.Duration
 
 	// A process that dies is started again after about backoffMin, and after
 	// twice as long each time it dies young, up to backoffMax. One that lived
-	// for healthyAfter counts as well again.
+	// for healthyAfter counts as well again: what it costs to start one is
+	// little against that, and requests wait meanwhile.
 	backoffMin, backoffMax, healthyAfter time.Duration
 
 	// setUpTimeout is how long a new process may take to take over what the
@@ -84,11 +86,11 @@ type timing struct {
 }
 
 var defaultTiming = timing{
-	probeEvery:   2 * time.Second,
-	probeTimeout: 3 * time.Second,
+	probeEvery:   time.Second,
+	probeTimeout: 2 * time.Second,
 	backoffMin:   10 * time.Millisecond,
 	backoffMax:   10 * time.Second,
-	healthyAfter: 10 * time.Second,
+	healthyAfter: time.Second,
 	setUpTimeout: 30 * time.Second,
 	tellTimeout:  10 * time.Second,
 	tellAgain:    time.Second,

@@ -31,9 +31,20 @@ const (
 	Stopped State = "stopped"
 )
 
+// An outage lasts from when a process is lost until the next one serves.
+type outage struct {
+	over    chan struct{} // closed when the next one serves
+	broken  chan struct{} // closed when the breaker opens
+	nextTry time.Time     // guarded by the mutex of the plugin
+}
+
+func newOutage() *outage {
+	return &outage{over: make(chan struct{}), broken: make(chan struct{})}
+}
+
 // breakAfter is how often in a row a process may not come to serve, and
-// breakBefore how far off the next try may be, until questions are not held any
-// more.
+// breakBefore how far off the next try may be, until the breaker opens:
+// questions are not held any more, until a process serves.
 const (
 	breakAfter  = 5
 	breakBefore = time.Second
@@ -61,28 +72,43 @@ func (p *Plugin) probed(answered bool) {
 	p.missed = !answered
 }
 
-// triesAt notes when the next process is tried. The last one may not have come
-// to serve.
-func (p *Plugin) triesAt(next time.Time, served bool) {
+// triesIn notes when the next process is tried, after some that did not come to
+// serve.
+func (p *Plugin) triesIn(pause time.Duration, failures int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.nextTry = next
-	if !served {
-		p.failures++
+	p.outage.nextTry = time.Now().Add(pause)
+	if failures < breakAfter && pause < breakBefore || p.outage.isBroken() {
+		return
+	}
+	close(p.outage.broken)
+}
+
+// isBroken reports whether the breaker is open.
+func (o *outage) isBroken() bool {
+	select {
+	case <-o.broken:
+		return true
+	default:
+		return false
 	}
 }
 
-// open returns an error while the breaker is open: no process serves, and none
-// is likely to serve soon.
-func (p *Plugin) open() error {
+// Returns reports whether the plugin does not answer but is expected to, soon:
+// it has missed a probe or is being restarted, and the breaker is closed.
+func (p *Plugin) Returns() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.process != nil {
-		return nil
+	if p.outage != nil {
+		return p.ctx.Err() == nil && !p.outage.isBroken()
 	}
-	wait := time.Until(p.nextTry)
-	if p.failures < breakAfter && wait < breakBefore {
-		return nil
-	}
-	return fmt.Errorf("the plugin %s cannot be restarted; the next try is in %s", p.spec.Name, max(wait, 0).Round(time.Millisecond))
+	return p.missed
+}
+
+// brokenError is the error of questions while the breaker is open.
+func (p *Plugin) brokenError(o *outage) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wait := max(time.Until(o.nextTry), 0).Round(time.Millisecond)
+	return fmt.Errorf("the plugin %s cannot be restarted; the next try is in %s", p.spec.Name, wait)
 }

@@ -38,7 +38,7 @@ func (p *Plugin) supervise(ctx context.Context, current *process) {
 			return
 		}
 		if hangs {
-			how = fmt.Sprintf("it did not answer for %s and was killed", maxMissed*p.timing.probeTimeout)
+			how = fmt.Sprintf("it did not answer %d times in a row and was killed", maxMissed)
 		}
 		p.log.Error("plugin died", zap.Int("pid", pid), zap.String("how", how))
 		if died.Sub(born) > p.timing.healthyAfter {
@@ -70,6 +70,8 @@ func (p *Plugin) watch(ctx context.Context, current *process) (hangs bool, next 
 		case <-current.Ended(): // and with it the process, in a moment or by us
 			return false, nil
 		case <-ticker.C:
+		case <-p.suspicions:
+			missed = max(missed, 1) // a call is as good as a probe
 		}
 		if p.spec.Patient {
 			continue
@@ -117,11 +119,10 @@ func (p *Plugin) bury(dead *process, gently bool) (how string) {
 
 // restart returns a new process that has taken over, or nil if ctx ended.
 func (p *Plugin) restart(ctx context.Context, backoff *time.Duration) *process {
-	served := true
-	for {
+	for failures := 0; ; failures++ {
 		pause := *backoff/2 + rand.N(*backoff)
 		*backoff = min(*backoff*2, p.timing.backoffMax)
-		p.triesAt(time.Now().Add(pause), served)
+		p.triesIn(pause, failures)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -143,7 +144,6 @@ func (p *Plugin) restart(ctx context.Context, backoff *time.Duration) *process {
 			}
 			next.end(0)
 		}
-		served = false
 		if ctx.Err() == nil {
 			p.log.Error("restart plugin", zap.Error(err), zap.Duration("next_try_in", *backoff))
 		}

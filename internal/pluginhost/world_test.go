@@ -129,7 +129,12 @@ func (w *world) request() *policy.Request {
 
 // decide asks for everything about a request.
 func (w *world) decide(ctx context.Context, r *policy.Request) (*host.Decision, error) {
-	return w.Decide(ctx, &host.DecideRequest{
+	return w.decideWithin(ctx, patience, r)
+}
+
+// decideWithin is decide with the time that a process has to answer.
+func (w *world) decideWithin(ctx context.Context, timeout time.Duration, r *policy.Request) (*host.Decision, error) {
+	return w.Decide(ctx, timeout, &host.DecideRequest{
 		Request: r, Catalog: w.catalog, Candidates: w.catalog.Candidates,
 		Select: []string{w.in.Name()}, Admit: w.in.Name(), Attempt: 1,
 	})
