@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -72,12 +74,17 @@ type checker struct {
 // returns what it has learned.
 func goThroughLog(t testing.TB, schema string) *checker {
 	t.Helper()
+	return goThrough(t, readLog(t, schema))
+}
+
+func goThrough(t testing.TB, log []row) *checker {
+	t.Helper()
 	c := &checker{
 		t: t, live: map[ticketName]*reference.Entry{}, owner: map[ticketName]int64{}, ran: map[ticketName]int{},
 		waits: make([]map[*reference.Entry][]string, 1), handed: map[ticketName]int64{},
 		claimed: make([]map[string]bool, 1), lent: make([]map[string]int64, 1),
 	}
-	for i, e := range readLog(t, schema) {
+	for i, e := range log {
 		if e.Seq != int64(i+1) {
 			t.Fatalf("entry %d is number %d", e.Seq, i+1)
 		}
@@ -164,8 +171,12 @@ func (c *checker) end(now time.Time, n ticketName, by int64) {
 }
 
 func (c *checker) gone(now time.Time, replica int64) {
+	names := slices.SortedFunc(maps.Keys(c.live), func(a, b ticketName) int {
+		return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Attempt, b.Attempt))
+	})
 	for pass := range 2 { // those who wait first
-		for n, entry := range c.live {
+		for _, n := range names {
+			entry := c.live[n]
 			runs := c.runs(entry)
 			if c.owner[n] == replica && (pass == 1 || !runs) {
 				c.end(now, n, replica)
