@@ -13,6 +13,8 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 func init() { caddy.RegisterModule(new(instant)) }
@@ -107,7 +109,7 @@ func benchmarkServer(b *testing.B, global, site string) *caddyhttp.Server {
 	if global != "" {
 		global = "usher {\n" + global + "\n}\n"
 	}
-	text := fmt.Sprintf("{\nadmin off\npersist_config off\nlog {\noutput discard\n}\nstorage file_system %s\n%s}\nhttp://127.0.0.1:%d {\n%s}\n", b.TempDir(), global, freePort(b), site)
+	text := fmt.Sprintf("{\nadmin off\npersist_config off\nlog {\noutput discard\n}\nstorage file_system %s\n%s}\nhttp://127.0.0.1:%d {\n%s}\n", b.TempDir(), global, freeport.ForTest(b), site)
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
 	if err != nil {
 		b.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/usherproxy/usher/caddymodule"
+	"github.com/usherproxy/usher/internal/freeport"
 	"github.com/usherproxy/usher/policy"
 )
 
@@ -70,7 +71,7 @@ func serveOperated(t *testing.T, names ...string) *site {
 	var sites strings.Builder
 	for i, name := range names {
 		if i > 0 {
-			fmt.Fprintf(&sites, "}\n}\nhttp://:%d {\nbind 127.0.0.1\nusher {\n", freePort(t))
+			fmt.Fprintf(&sites, "}\n}\nhttp://:%d {\nbind 127.0.0.1\nusher {\n", freeport.ForTest(t))
 		}
 		sites.WriteString(up.provider() + model(up) + "select operated {\nname " + name + "\n}\nselect backwards\n")
 	}

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -24,6 +22,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/logging"
 
 	"github.com/usherproxy/usher/caddymodule"
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // The secrets of the keys k1, k2 and k3 of all providers.
@@ -59,7 +58,7 @@ func serve(t *testing.T, s setup) *site {
 	for name, value := range map[string]string{"TEST_KEY_1": secret1, "TEST_KEY_2": secret2, "TEST_KEY_3": secret3} {
 		t.Setenv(name, value)
 	}
-	port, adminPort := freePort(t), freePort(t)
+	port, adminPort := freeport.ForTest(t), freeport.ForTest(t)
 	transport := &http.Transport{DisableCompression: true}
 	st := &site{
 		t: t, began: time.Now(), port: port, url: fmt.Sprintf("http://127.0.0.1:%d", port), admin: fmt.Sprintf("http://127.0.0.1:%d", adminPort),
@@ -190,27 +189,6 @@ func (st *site) log() string {
 		st.t.Error(err)
 	}
 	return string(text)
-}
-
-// freePort returns a port that nobody listens on. It is below those that the
-// system gives to outgoing connections, which would take it at any time, and
-// it is random, because tests in other processes look for one, too: Caddy
-// shares a port with another Caddy without a word.
-func freePort(t testing.TB) int {
-	t.Helper()
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return port
-	}
-	t.Fatal("no free port")
-	return 0
 }
 
 // A reply is an answer with its whole body.

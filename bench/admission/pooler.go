@@ -4,26 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // pooler puts PgBouncer, in transaction mode, between replicas and database.
 func (h *harm) pooler(ctx context.Context, config map[string]any) (end func() error, err error) {
 	end = func() error { return nil }
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	port, release, err := freeport.Reserve()
 	if err != nil {
 		return end, err
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
-	if err := listener.Close(); err != nil {
-		return end, err
-	}
+	end = release
 	path := filepath.Join(h.server.Folder(), "pgbouncer.ini")
 	text := fmt.Sprintf(`[databases]
 postgres = host=127.0.0.1 port=%d user=postgres
@@ -50,7 +48,7 @@ ignore_startup_parameters = search_path
 	end = func() error {
 		err := command.Process.Kill()
 		_ = command.Wait() // says that it was killed
-		return err
+		return errors.Join(err, release())
 	}
 	dsn := fmt.Sprintf("host=127.0.0.1 port=%d user=postgres dbname=postgres sslmode=disable", port)
 	config["dsn"] = dsn

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // collector is a running OpenTelemetry Collector.
@@ -28,7 +30,7 @@ func startCollector(t *testing.T) *collector {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	c := &collector{address: fmt.Sprintf("127.0.0.1:%d", freePort(t)), file: filepath.Join(dir, "traces.json")}
+	c := &collector{address: fmt.Sprintf("127.0.0.1:%d", freeport.ForTest(t)), file: filepath.Join(dir, "traces.json")}
 	cmd := exec.Command(need(t, filepath.Join(cache, "usher-ci", "collector")), "--config", need(t, "collector/config.yaml"))
 	cmd.Env = []string{"E2E_OTLP=" + c.address, "E2E_TRACES=" + c.file}
 	runUntilEnd(t, cmd)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // A docBlock is a fenced block of a document.
@@ -50,8 +52,8 @@ func TestWritingAPolicyWorksAsPrinted(t *testing.T) {
 	if err := os.Remove(filepath.Join(bin, "usher")); err != nil { // the page gets one
 		t.Fatal(err)
 	}
-	a.env = append(a.env, "GOBIN="+bin, fmt.Sprintf("CADDY_ADMIN=127.0.0.1:%d", freePort(t)))
-	ports := strings.NewReplacer("8080", fmt.Sprint(freePort(t)), "9001", fmt.Sprint(freePort(t)))
+	a.env = append(a.env, "GOBIN="+bin, fmt.Sprintf("CADDY_ADMIN=127.0.0.1:%d", freeport.ForTest(t)))
+	ports := strings.NewReplacer("8080", fmt.Sprint(freeport.ForTest(t)), "9001", fmt.Sprint(freeport.ForTest(t)))
 	t.Cleanup(func() { _, _ = a.try("usher stop 2>/dev/null") }) // it is stopped already if all is well
 
 	var output string

@@ -2,8 +2,6 @@ package e2e_test
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -99,33 +97,6 @@ func eventually(t *testing.T, within time.Duration, check func() error) {
 			t.Fatalf("not within %v: %v", within, err)
 		}
 	}
-}
-
-// taken are the ports that freePort has returned.
-var taken sync.Map
-
-// freePort returns a port that nobody listens on. It is below those that the
-// system gives to outgoing connections, which would take it at any time, and
-// it is random, because tests in other processes look for one, too: Caddy
-// shares a port with another Caddy without a word.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 1000 {
-		port := 20000 + rand.IntN(12000)
-		if _, is := taken.LoadOrStore(port, true); is {
-			continue
-		}
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return port
-	}
-	t.Fatal("no free port")
-	return 0
 }
 
 // output collects what processes write. It is safe for concurrent use.

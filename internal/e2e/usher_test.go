@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // startTimeout is how long anything may take to start, on a machine with more
@@ -67,7 +69,7 @@ func newUsher(t *testing.T, s setup) *usher {
 		t.Fatal(err)
 	}
 	u := &usher{
-		dir: dir, port: freePort(t), adminPort: freePort(t), binary: usherBinary(t),
+		dir: dir, port: freeport.ForTest(t), adminPort: freeport.ForTest(t), binary: usherBinary(t),
 		log: new(output), ended: make(chan struct{}),
 	}
 	u.url = fmt.Sprintf("http://127.0.0.1:%d", u.port)

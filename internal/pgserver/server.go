@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // A Server keeps its data in a folder of its own. Its methods must not be called
@@ -24,10 +25,12 @@ type Server struct {
 	folder   string
 	bin      string
 	port     int
+	release  func() error // of the port
 	settings []string
 	attr     *syscall.SysProcAttr
 	process  *os.Process
-	ended    chan error
+	ended    chan struct{} // closed when the process has ended
+	end      error         // how, once it has
 }
 
 // startTimeout is generous: a machine that runs many tests is slow.
@@ -61,10 +64,10 @@ func Start(settings ...string) (*Server, error) {
 	if s.attr, err = s.unprivileged(); err != nil {
 		return nil, err
 	}
-	if s.port, err = freePort(); err != nil {
+	if s.port, s.release, err = freeport.Reserve(); err != nil {
 		return nil, err
 	}
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync")
+	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync")
 	initdb.Dir, initdb.SysProcAttr = s.folder, s.attr
 	if out, err := initdb.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("initdb: %w: %s", err, out)
@@ -77,10 +80,15 @@ func Start(settings ...string) (*Server, error) {
 
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
+func (s *Server) log() string { return filepath.Join(s.folder, "log") }
+
 // run starts the server, which on Linux ends with this process whatever ends it.
 // The kernel looks at the thread that has started it, so that one stays.
 func (s *Server) run() error {
-	args := []string{"-D", s.data(), "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="}
+	args := []string{
+		"-D", s.data(), "-p", strconv.Itoa(s.port), "-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories=",
+		"-c", "max_wal_size=256MB", // the folder may be in memory
+	}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
@@ -88,12 +96,22 @@ func (s *Server) run() error {
 	attr := *s.attr
 	endWithUs(&attr)
 	command.Dir, command.SysProcAttr = s.folder, &attr
-	started, ended := make(chan error), make(chan error, 1)
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }() // the server has its own
+	command.Stderr = log
+	started, ended := make(chan error), make(chan struct{})
 	go func() {
+		defer close(ended)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		started <- command.Start()
-		ended <- command.Wait()
+		err := command.Start()
+		started <- err
+		if err == nil {
+			s.end = command.Wait()
+		}
 	}()
 	if err := <-started; err != nil {
 		return err
@@ -104,11 +122,12 @@ func (s *Server) run() error {
 
 // Halt ends the server at once, as a crash would. Its data stays, for Continue.
 func (s *Server) Halt() error {
-	if err := s.process.Signal(syscall.SIGQUIT); err != nil {
+	if err := s.process.Signal(syscall.SIGQUIT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	if err := <-s.ended; !isExit(err) {
-		return err
+	<-s.ended
+	if !isExit(s.end) {
+		return s.end
 	}
 	return nil
 }
@@ -123,7 +142,7 @@ func isExit(err error) bool {
 }
 
 // Stop ends the server and removes its data.
-func (s *Server) Stop() error { return errors.Join(s.Halt(), os.RemoveAll(s.folder)) }
+func (s *Server) Stop() error { return errors.Join(s.Halt(), os.RemoveAll(s.folder), s.release()) }
 
 // Await returns when the server answers.
 func (s *Server) Await() error {
@@ -135,17 +154,12 @@ func (s *Server) Await() error {
 			return conn.Close(ctx)
 		}
 		select {
+		case <-s.ended:
+			log, _ := os.ReadFile(s.log()) // the rest is worth saying without it
+			return fmt.Errorf("postgres has ended: %w: %s", s.end, log)
 		case <-ctx.Done():
 			return err
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/usherproxy/usher/internal/freeport"
 	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo"
 	"github.com/usherproxy/usher/policy"
@@ -52,14 +52,6 @@ func TestValidateFindsWrongDatabases(t *testing.T) {
 		ALTER ROLE follower SET default_transaction_read_only = on; CREATE SCHEMA others;
 		COPY (SELECT line FROM (VALUES ('host all locked 127.0.0.1/32 scram-sha-256'), ('host all all 127.0.0.1/32 trust')) AS hba (line))
 			TO PROGRAM 'cat > pg_hba.conf'; SELECT pg_reload_conf();`)
-	nobody, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := nobody.Addr().(*net.TCPAddr).Port
-	if err := nobody.Close(); err != nil {
-		t.Fatal(err)
-	}
 	for name, c := range map[string]struct{ dsn, schema, option, message string }{
 		"right":             {as(t), pgtest.Schema(), "", ""},
 		"wrong password":    {as(t, "user=locked"), "usher", "dsn", `refuses user "locked": its password is wrong`},
@@ -68,7 +60,7 @@ func TestValidateFindsWrongDatabases(t *testing.T) {
 		"may make nothing":  {as(t, "user=reader"), "mine", "schema", `no schema "mine", and user "reader" may not make it`},
 		"may use nothing":   {as(t, "user=reader"), "others", "schema", `user "reader" may not use schema "others"`},
 		"a standby":         {as(t, "user=follower"), "usher", "dsn", "standby or read-only"},
-		"nobody listens":    {as(t, fmt.Sprint("port=", port)), "usher", "", ""},
+		"nobody listens":    {as(t, fmt.Sprint("port=", freeport.ForTest(t))), "usher", "", ""},
 		"no such host":      {as(t, "host=nowhere.invalid"), "usher", "", ""},
 		"a strange DSN":     {"postgres://u:" + secret + "/x@db/usher", "usher", "dsn", "special character in a password"},
 		"not a DSN at all":  {secret, "usher", "dsn", "neither a URL nor a list"},

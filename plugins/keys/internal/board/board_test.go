@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
+	"github.com/usherproxy/usher/internal/freeport"
 	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/keys/internal/board"
 )
@@ -290,13 +291,12 @@ func newGate(t *testing.T, dsn string) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gate{address: "127.0.0.1:0", target: fmt.Sprintf("%s:%d", config.Host, config.Port)}
-	g.open(t)
-	_, port, err := net.SplitHostPort(g.address)
-	if err != nil {
-		t.Fatal(err)
+	port := freeport.ForTest(t)
+	g := &gate{
+		dsn:     fmt.Sprintf("host=127.0.0.1 port=%d user=%s dbname=%s sslmode=disable", port, config.User, config.Database),
+		address: fmt.Sprintf("127.0.0.1:%d", port), target: fmt.Sprintf("%s:%d", config.Host, config.Port),
 	}
-	g.dsn = fmt.Sprintf("host=127.0.0.1 port=%s user=%s dbname=%s sslmode=disable", port, config.User, config.Database)
+	g.open(t)
 	t.Cleanup(g.close)
 	return g
 }
@@ -308,7 +308,7 @@ func (g *gate) open(t *testing.T) {
 		t.Fatal(err)
 	}
 	g.mu.Lock()
-	g.listener, g.address, g.closed = l, l.Addr().String(), false
+	g.listener, g.closed = l, false
 	g.mu.Unlock()
 	g.done.Go(func() {
 		for {
