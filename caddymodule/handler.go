@@ -39,17 +39,17 @@ func init() {
 //
 // Each answer to an AI request of a known caller carries the headers
 // `X-Usher-Request-Id`, `X-Usher-Candidate` (who served it), `X-Usher-Model`
-// (if that is a fallback of the model that was asked for) and `Server-Timing` (how long it took to select, to admit, and until the
-// provider answered). An answer with `X-Usher-Reason` is a refusal of Usher's
-// own.
+// (if that is a fallback of the model that was asked for) and `Server-Timing`
+// (how long it took to select, to admit, and until the provider answered). An
+// answer with `X-Usher-Reason` is a refusal of Usher's own.
 //
 // Bodies may be compressed by gzip or zstd; providers get them in plain, and
 // otherwise as they are. Not passed on to providers are what a caller shows to
-// this gateway (credentials, cookies), trace context and baggage, the caller's
-// address, and headers that begin with `X-Usher-`. Not passed on to callers
-// are the provider's cookies, what it says of its own address and of the
-// owner of the key, and of the limits of the one key that served the request
-// (`x-ratelimit-*`).
+// this gateway (credentials, cookies), which account it says is to pay, trace
+// context and baggage, the caller's address, and headers that begin with
+// `X-Usher-`. Not passed on to callers are the provider's cookies, what it says
+// of its own address and of the owner of the key, and of the limits of the one
+// key that served the request (`x-ratelimit-*`).
 type Handler struct {
 	Config
 
@@ -260,8 +260,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	if !ok || op.Kind == format.Stored && h.holders[op.Format] == nil {
 		return pass(w, r, next)
 	}
-	if !h.app.uses.enter() {
-		return caddyhttp.Error(http.StatusServiceUnavailable, errors.New("this configuration has ended"))
+	if !h.app.uses.enter() { // a new connection leads to the configuration after this one
+		w.Header().Set("Connection", "close")
+		op.WriteRefusal(w, format.Denied(policy.ReasonPluginUnavailable, time.Second))
+		return nil
 	}
 	defer h.app.uses.leave()
 	repl, _ := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)

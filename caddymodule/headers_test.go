@@ -125,6 +125,7 @@ func TestProvidersLearnNothingOfTheCaller_B89(t *testing.T) {
 	for _, name := range []string{
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "Forwarded", "Via", "X-Real-IP",
 		"CF-Connecting-IP", "CF-Ray", "CDN-Loop", "True-Client-IP", "Traceparent", "Tracestate", "Baggage", "X-Usher-Priority",
+		"OpenAI-Organization", "OpenAI-Project", "X-Goog-User-Project",
 	} {
 		n := len(up.seen())
 		st.ask(chatBody, http.StatusOK, header(name, "tells-much"))
@@ -142,6 +143,26 @@ func TestProvidersLearnNothingOfTheCaller_B89(t *testing.T) {
 	}
 	if h.Get("Accept-Encoding") != "identity" {
 		t.Errorf("Accept-Encoding %q, want identity: answers are read on their way", h.Get("Accept-Encoding"))
+	}
+}
+
+// What a caller says of the account that pays must not be held against the key.
+func TestNoCallerCanMakeTheProviderRefuseTheKey(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Openai-Organization")+r.Header.Get("Openai-Project") == "" && !r.URL.Query().Has("access_token") {
+			chats()(w, r)
+			return
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, `{"error":{"message":"no","type":"invalid_request_error","code":"mismatched_organization"}}`)
+	})
+	st := serve(t, setup{usher: up.provider() + model(up)})
+	for _, option := range []func(*http.Request){
+		header("OpenAI-Organization", "org-other"),
+		header("OpenAI-Project", "proj-other"),
+		func(r *http.Request) { r.URL.RawQuery = "access_token=other" },
+	} {
+		st.ask(chatBody, http.StatusOK, option)
 	}
 }
 

@@ -42,6 +42,9 @@ var unsentHeaders = []string{
 	"Connection", "Upgrade", "Te", "Trailer", "Expect", // of the caller's connection
 	"Content-Encoding", // bodies are sent in plain
 	"Accept-Encoding",  // answers are read on their way
+	// Which account pays is for the key to say. A provider would refuse the
+	// request of one that it is none of, and the key would be held to be bad.
+	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
 	// Who the caller is, and what it came through.
 	"X-Forwarded-", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Cf-", "Cdn-Loop", "Via",
 }

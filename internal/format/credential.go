@@ -18,6 +18,11 @@ var strippedFields = append([]string{"Authorization", "Proxy-Authorization", "Co
 // credentialParam is the parameter of the query that Gemini's SDKs use.
 const credentialParam = "key"
 
+// strippedParams are the parameters of the query that never reach a provider:
+// what Google's APIs take for a credential. One that is bad would be held
+// against our key, beside which it stands.
+var strippedParams = []string{credentialParam, "access_token", "oauth_token"}
+
 // Credential returns the key with which a caller shows who it is, or the empty
 // string: a bearer token, one of the headers x-api-key, api-key and
 // x-goog-api-key, the subprotocol openai-insecure-api-key of a WebSocket, or
@@ -40,8 +45,9 @@ func Credential(h http.Header, query url.Values) string {
 
 // StripCredentials removes all that a caller may have shown to this gateway,
 // used or not, in any spelling: the headers that [Credential] reads, whatever
-// scheme Authorization has, Proxy-Authorization, cookies, and ?key=. The rest
-// of the query and of the subprotocols stays as it was written.
+// scheme Authorization has, Proxy-Authorization, cookies, and ?key=,
+// ?access_token= and ?oauth_token=. The rest of the query and of the
+// subprotocols stays as it was written.
 func StripCredentials(h http.Header, u *url.URL) {
 	for name := range h {
 		for _, field := range strippedFields {
@@ -51,7 +57,7 @@ func StripCredentials(h http.Header, u *url.URL) {
 		}
 	}
 	stripProtocols(h)
-	u.RawQuery = stripParam(u.RawQuery, credentialParam)
+	u.RawQuery = stripParam(u.RawQuery, strippedParams...)
 }
 
 // CredentialFields lists the headers other than Authorization in which a caller
@@ -59,7 +65,7 @@ func StripCredentials(h http.Header, u *url.URL) {
 func CredentialFields() []string { return slices.Clone(credentialFields) }
 
 // HideCredential returns uri, which need not be well formed, with another value
-// in place of the credential of its query.
+// in place of the credentials of its query.
 func HideCredential(uri, instead string) string {
 	path, query, ok := strings.Cut(uri, "?")
 	if !ok {
@@ -67,21 +73,23 @@ func HideCredential(uri, instead string) string {
 	}
 	parts := strings.Split(query, "&")
 	for i, part := range parts {
-		if hasParam(part, credentialParam) {
-			parts[i] = credentialParam + "=" + instead
+		for _, param := range strippedParams {
+			if hasParam(part, param) {
+				parts[i] = param + "=" + instead
+			}
 		}
 	}
 	return path + "?" + strings.Join(parts, "&")
 }
 
-// stripParam removes a parameter from a query, in whatever case it is written.
-func stripParam(query, param string) string {
+// stripParam removes parameters from a query, in whatever case they are written.
+func stripParam(query string, params ...string) string {
 	if query == "" {
 		return ""
 	}
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
-		if !hasParam(part, param) {
+		if !slices.ContainsFunc(params, func(param string) bool { return hasParam(part, param) }) {
 			kept = append(kept, part)
 		}
 	}

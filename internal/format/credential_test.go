@@ -59,6 +59,7 @@ func TestStripCredentialsLeavesNone(t *testing.T) {
 		"KEY=k&b=2&a=1&Key=k&%6bey=k":        "b=2&a=1",
 		"key":                                "",
 		"a=1;key=k&b=2":                      "b=2",
+		"access_token=k&a=1&OAuth_Token=k":   "a=1",
 		"a=%zz&%zz=1&b=x+y%20z":              "a=%zz&%zz=1&b=x+y%20z",
 		"monkey=1&keys=2&api-version=2024&&": "monkey=1&keys=2&api-version=2024&&",
 	} {
