@@ -270,3 +270,19 @@ func TestDeadlineInAStreamIsNotBookedOnTheKey(t *testing.T) {
 		t.Errorf("attempts %+v, want one that was denied, with the error", d.Attempts)
 	}
 }
+
+func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
+	up := newUpstream(t, chats())
+	st := serve(t, setup{usher: up.provider() + model(up) + "timeout 200ms"})
+	for name, head := range map[string]string{
+		"of a known length": "Content-Length: 100\r\n\r\n{",
+		"in chunks":         "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n",
+		"compressed":        "Content-Encoding: gzip\r\nContent-Length: 100\r\n\r\n",
+	} {
+		answer := st.raw("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n" + head) // which ends with the connection
+		if !strings.HasPrefix(answer, "HTTP/1.1 504") || !strings.Contains(answer, "deadline_exceeded") {
+			t.Errorf("%s: answer %q, want 504 deadline_exceeded", name, answer)
+		}
+	}
+	up.expect(t, 0)
+}

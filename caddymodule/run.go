@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -133,8 +134,13 @@ type runKey struct{}
 func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.Refusal {
 	refuse := func(f format.Refusal) *format.Refusal { return &f }
 	var refusal *format.Refusal
-	if r.body, refusal = readBody(w, in, r.h.MaxBody); refusal != nil {
-		return refusal
+	arrived := context.AfterFunc(r.ctx, func() {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // a body that never comes to its end
+	})
+	r.body, refusal = readBody(w, in, r.h.MaxBody)
+	arrived()
+	if refusal != nil {
+		return cmp.Or(r.ended(r.ctx), refusal)
 	}
 	err := r.body.View(func(text []byte) (err error) {
 		if r.op.Kind == format.Session {
