@@ -3,7 +3,6 @@ package caddymodule
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/usherproxy/usher/internal/format"
@@ -155,10 +154,10 @@ func answering(out *http.Request, resp *http.Response) *http.Response {
 func (a *attempt) final(out *http.Request, resp *http.Response) (*http.Response, error) {
 	wait := max(0, time.Until(a.r.back))
 	if resp != nil && a.mayBeShown() && a.r.ctx.Err() == nil {
-		if wait > 0 && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable) {
-			resp.Header.Set("Retry-After", strconv.FormatInt(int64((wait+time.Second-1)/time.Second), 10))
-			resp.Header.Set("Retry-After-Ms", strconv.FormatInt(int64((wait+time.Millisecond-1)/time.Millisecond), 10))
-		} else if a.status == http.StatusTooManyRequests && a.until.IsZero() { // it makes no sense, if it is there
+		switch {
+		case wait > 0 && (a.status == http.StatusTooManyRequests || a.status == http.StatusServiceUnavailable):
+			format.SetRetryAfter(resp.Header, wait)
+		case a.status == http.StatusTooManyRequests && a.until.IsZero(): // it makes no sense, if it is there
 			resp.Header.Del("Retry-After")
 			resp.Header.Del("Retry-After-Ms")
 		}

@@ -3,7 +3,6 @@ package format
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -191,7 +190,7 @@ func newGeminiErrorObject(r Refusal) geminiErrorObject {
 	e := geminiErrorObject{Code: r.Status, Message: r.Message, Status: geminiStatuses[r.Status]}
 	e.Details = []geminiDetail{{Type: rpc + "ErrorInfo", Reason: strings.ToUpper(r.Code), Domain: "usher"}}
 	if r.RetryAfter > 0 {
-		wait := strconv.FormatInt(units(r.RetryAfter, time.Second), 10) + "s"
+		wait := units(r.RetryAfter, time.Second) + "s"
 		e.Details = append(e.Details, geminiDetail{Type: rpc + "RetryInfo", RetryDelay: wait})
 	}
 	return e

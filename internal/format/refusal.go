@@ -37,17 +37,12 @@ type Refusal struct {
 	ShouldRetry *bool
 }
 
-// WriteRefusal answers with r in the format of op. The caller is told to wait
-// in whole seconds, rounded up, and in milliseconds; the SDKs look at the
-// latter first.
+// WriteRefusal answers with r in the format of op.
 func (op *Operation) WriteRefusal(w http.ResponseWriter, r Refusal) {
 	h := w.Header()
 	h.Del("Content-Encoding")
 	h.Set(HeaderReason, r.Code)
-	if r.RetryAfter > 0 {
-		h.Set("Retry-After", strconv.FormatInt(units(r.RetryAfter, time.Second), 10))
-		h.Set("Retry-After-Ms", strconv.FormatInt(units(r.RetryAfter, time.Millisecond), 10))
-	}
+	SetRetryAfter(h, r.RetryAfter)
 	if r.ShouldRetry != nil {
 		h.Set("X-Should-Retry", strconv.FormatBool(*r.ShouldRetry))
 	}
@@ -107,8 +102,19 @@ func (op *Operation) AnswersInEvents(u *url.URL) bool {
 	return !op.shape().lists || u.Query().Get("alt") == "sse"
 }
 
-// units returns d in whole units, rounded up.
-func units(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
+// SetRetryAfter tells the caller to wait: in whole seconds, rounded up, and in
+// milliseconds, at which the SDKs look first. It does nothing if wait is 0 or
+// less.
+func SetRetryAfter(h http.Header, wait time.Duration) {
+	if wait <= 0 {
+		return
+	}
+	h.Set("Retry-After", units(wait, time.Second))
+	h.Set("Retry-After-Ms", units(wait, time.Millisecond))
+}
+
+// units returns d, which is longer than 0, in whole units, rounded up.
+func units(d, unit time.Duration) string { return strconv.FormatInt(int64((d-1)/unit)+1, 10) }
 
 // writeJSON answers with v. An error of writing is that of a caller who left.
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -3,6 +3,7 @@ package format_test
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -56,7 +57,7 @@ func TestWriteRefusalRoundsTheWaitUp(t *testing.T) {
 		time.Second:            {"1", "1000"},
 		90*time.Second + 1:     {"91", "90001"},
 		-time.Second:           {"", ""},
-		time.Duration(1 << 62): {"4611686019", "4611686018428"},
+		math.MaxInt64:          {"9223372037", "9223372036855"},
 		3 * time.Hour:          {"10800", "10800000"},
 		999 * time.Microsecond: {"1", "1"},
 	} {
