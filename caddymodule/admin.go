@@ -27,7 +27,7 @@ func init() {
 //
 // A decision is the whole story of a request: what each policy said of each
 // candidate and how long it took, how long the request waited, and how each
-// attempt ended. The last 1000 are kept.
+// attempt ended. The last 1000 are kept, and fewer with thousands of candidates.
 //
 // The commands of a policy are its own; see its documentation. A command goes
 // to every instance of the policy that is in use, and the answer is JSON:
@@ -98,7 +98,7 @@ func serveDecision(w http.ResponseWriter, r *http.Request) error {
 	}
 	return caddy.APIError{
 		HTTPStatus: http.StatusNotFound,
-		Err:        fmt.Errorf("no decision about request %q; the last %d are kept", id, keptDecisions),
+		Err:        fmt.Errorf("no decision about request %q; at most the last %d are kept", id, keptDecisions),
 	}
 }
 

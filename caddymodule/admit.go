@@ -39,7 +39,7 @@ func (r *run) takeAdmission(ctx context.Context, u *use, a *host.Admission, noWa
 		spans.endAdmission(nil)
 		err = r.takeLease(u, a, &rec)
 	}
-	r.record.Admissions = append(r.record.Admissions, rec)
+	r.record.addAdmission(rec)
 	switch {
 	case r.moved:
 	case err == nil && a.Rejection == nil:

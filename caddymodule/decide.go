@@ -171,11 +171,11 @@ func (r *run) unanswered(ctx context.Context, st step, spans decisionSpans, err 
 	}
 	var refusal *format.Refusal
 	for _, u := range st.selects {
-		r.record.Selections = append(r.record.Selections, selectionRecord{At: r.at(spans.began), Policy: u.name, Error: err.Error()})
+		r.record.addSelection(selectionRecord{At: r.at(spans.began), Policy: u.name, Error: err.Error()})
 		refusal = cmp.Or(refusal, r.bypass(u, err))
 	}
 	if st.admit != nil {
-		r.record.Admissions = append(r.record.Admissions, admissionRecord{At: r.at(spans.began), Policy: st.admit.name, Error: err.Error()})
+		r.record.addAdmission(admissionRecord{At: r.at(spans.began), Policy: st.admit.name, Error: err.Error()})
 		refusal = cmp.Or(refusal, r.bypass(st.admit, err))
 	}
 	return refusal
@@ -234,7 +234,7 @@ var errUnanswered = errors.New("the plugin did not answer for it")
 // takeSelection takes the answer of one selection policy.
 func (r *run) takeSelection(u *use, s host.SelectionResult, spans decisionSpans) error {
 	rec := selectionRecord{At: r.at(spans.began), Policy: u.name, Duration: inMilliseconds(s.Duration)}
-	defer func() { r.record.Selections = append(r.record.Selections, rec) }()
+	defer func() { r.record.addSelection(rec) }()
 	err := s.Err
 	if err == nil {
 		err = s.Check(r.ranked)

@@ -128,6 +128,27 @@ func (l *lifetime) Enter() bool                                  { return l.ente
 func (l *lifetime) Leave()                                       { l.leave() }
 func (l *lifetime) End(ctx context.Context, quiet time.Duration) { l.end(ctx, quiet) }
 
+const (
+	KeptVerdicts = keptVerdicts
+	MaxSteps     = maxSteps
+	MaxVerdicts  = maxVerdicts
+)
+
+// DecisionOf returns a decision with selections of so many candidates.
+func DecisionOf(id string, candidates ...int) *Decision {
+	d := &Decision{ID: id}
+	for _, n := range candidates {
+		d.AddSelection(0, n)
+	}
+	return d
+}
+
+func (d *decision) AddSelection(at, candidates int) {
+	d.addSelection(selectionRecord{At: milliseconds(at), Verdicts: make([]verdictRecord, candidates)})
+}
+
+func (d *decision) AddAdmission(at int) { d.addAdmission(admissionRecord{At: milliseconds(at)}) }
+
 func (d *decisions) Add(one *Decision)        { d.add(one) }
 func (d *decisions) Last(n int) []*Decision   { return d.last(n) }
 func (d *decisions) Find(id string) *Decision { return d.find(id) }

@@ -1,6 +1,7 @@
 package caddymodule
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,8 @@ type decision struct {
 	Priority  int       `json:"priority,omitempty"`
 
 	// What follows happened in the order of its at_ms, the time since the
-	// request came.
+	// request came. Of a request that was judged again and again, the first and
+	// the last times are kept.
 
 	// Selections are what the selection policies said, in the order in which
 	// they were asked; also again, after a wait.
@@ -37,6 +39,9 @@ type decision struct {
 	// asked for.
 	Fallbacks []fallbackRecord `json:"fallbacks,omitempty"`
 
+	// Omitted is how many selections and admissions are not kept.
+	Omitted int `json:"omitted,omitempty"`
+
 	// Status is what the caller got, 0 if it left before it got anything.
 	Status int `json:"status"`
 
@@ -46,6 +51,8 @@ type decision struct {
 
 	Disposition policy.Disposition `json:"disposition"`
 	Duration    milliseconds       `json:"duration_ms"`
+
+	verdicts int // of all selections
 }
 
 type selectionRecord struct {
@@ -140,6 +147,32 @@ func optionalTime(t time.Time) *time.Time {
 	return &t
 }
 
+const (
+	// maxSteps is how many selections, and how many admissions, one decision
+	// keeps, and maxVerdicts how many verdicts. The first and the last selection
+	// stay in any case.
+	maxSteps    = 50
+	maxVerdicts = 2000
+)
+
+func (d *decision) addSelection(one selectionRecord) {
+	d.Selections = append(d.Selections, one)
+	d.verdicts += len(one.Verdicts)
+	for len(d.Selections) > 2 && (len(d.Selections) > maxSteps || d.verdicts > maxVerdicts) {
+		d.verdicts -= len(d.Selections[1].Verdicts)
+		d.Selections = slices.Delete(d.Selections, 1, 2)
+		d.Omitted++
+	}
+}
+
+func (d *decision) addAdmission(one admissionRecord) {
+	d.Admissions = append(d.Admissions, one)
+	if len(d.Admissions) > maxSteps {
+		d.Admissions = slices.Delete(d.Admissions, 1, 2)
+		d.Omitted++
+	}
+}
+
 func recordVerdicts(vs []policy.Verdict) []verdictRecord {
 	out := make([]verdictRecord, len(vs))
 	for i, v := range vs {
@@ -159,40 +192,48 @@ func recordWindows(windows []policy.Window) []windowRecord {
 	return out
 }
 
-// keptDecisions is how many of the last decisions are kept for the admin route.
-const keptDecisions = 1000
+const (
+	// keptDecisions is how many of the last decisions are kept for the admin
+	// route at most, and keptVerdicts how many verdicts there are in them: with
+	// thousands of candidates, fewer decisions are kept.
+	keptDecisions = 1000
+	keptVerdicts  = 200_000
+)
 
 // decisions keeps the last decisions.
 type decisions struct {
-	mu   sync.Mutex
-	ring [keptDecisions]*decision
-	next int
+	mu       sync.Mutex
+	kept     []*decision // oldest first
+	verdicts int         // in kept
 }
 
 func (d *decisions) add(one *decision) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.ring[d.next%keptDecisions] = one
-	d.next++
+	d.kept = append(d.kept, one)
+	d.verdicts += one.verdicts
+	for len(d.kept) > keptDecisions || len(d.kept) > 1 && d.verdicts > keptVerdicts {
+		d.verdicts -= d.kept[0].verdicts
+		d.kept[0] = nil // for the garbage collector
+		d.kept = d.kept[1:]
+	}
 }
 
 // last returns up to n decisions, newest first.
 func (d *decisions) last(n int) []*decision {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	out := []*decision{}
-	for i := d.next - 1; i >= 0 && i > d.next-1-keptDecisions && len(out) < n; i-- {
-		out = append(out, d.ring[i%keptDecisions])
-	}
-	return out
+	last := append([]*decision{}, d.kept[max(len(d.kept)-n, 0):]...)
+	slices.Reverse(last)
+	return last
 }
 
 // find returns the decision about a request, or nil.
 func (d *decisions) find(id string) *decision {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, one := range d.ring {
-		if one != nil && one.ID == id {
+	for _, one := range d.kept {
+		if one.ID == id {
 			return one
 		}
 	}

@@ -103,12 +103,9 @@ func (r *run) watchOthers(ctx context.Context, done <-chan admitted, answer *adm
 // rejudge asks the selection policies once more about all candidates, which
 // leaves no trace. It reports false if one of them could not be asked.
 func (r *run) rejudge(ctx context.Context) (ranked []policy.Candidate, verdicts []policy.Verdict, ok bool) {
-	kept, keptVerdicts, tracer, records := r.ranked, r.verdicts, r.tracer, len(r.record.Selections)
-	defer func() {
-		r.ranked, r.verdicts, r.tracer = kept, keptVerdicts, tracer
-		r.record.Selections = r.record.Selections[:records]
-	}()
-	r.tracer, r.verdicts = nil, nil
+	kept, keptVerdicts, tracer, record := r.ranked, r.verdicts, r.tracer, r.record
+	defer func() { r.ranked, r.verdicts, r.tracer, r.record = kept, keptVerdicts, tracer, record }()
+	r.tracer, r.record, r.verdicts = nil, &decision{ID: record.ID}, nil
 	r.ranked, r.req.Scopes = r.h.app.shared.facts.describe(r.base, r.who.Scopes)
 	refusal, _ := r.ask(ctx, steps(r.h.chain.selects, nil), false)
 	return r.ranked, r.verdicts, refusal == nil || len(r.ranked) == 0

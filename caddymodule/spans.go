@@ -37,7 +37,7 @@ func (r *run) startServerSpan(ctx context.Context, in *http.Request, id string) 
 			trace.WithAttributes(
 				semconv.HTTPRequestMethodKey.String(in.Method),
 				semconv.HTTPRoute(r.op.Route),
-				semconv.URLPath(in.URL.Path),
+				semconv.URLPath(brief(in.URL.Path, maxSpanPath)),
 				semconv.URLScheme(scheme(in)),
 			))
 	}
@@ -52,6 +52,10 @@ func (r *run) startServerSpan(ctx context.Context, in *http.Request, id string) 
 	)
 	return ctx
 }
+
+// maxSpanPath is how much of a path a span shows. Callers write what they like
+// into some.
+const maxSpanPath = 512
 
 func scheme(in *http.Request) string {
 	if in.TLS != nil {
