@@ -3,6 +3,7 @@ package caddymodule
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	caddycmd "github.com/caddyserver/caddy/v2/cmd"
 	"github.com/spf13/cobra"
@@ -27,10 +29,11 @@ each policy said of each candidate, how long the request waited, and how each
 attempt ended. The ID of a request stands in the header X-Usher-Request-Id of
 its answer. Without an ID it prints the last decision.
 
-The last 1000 decisions are kept in memory.`,
+The last 1000 decisions are kept in memory, and fewer with thousands of
+candidates.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			cmd.Args = cobra.MaximumNArgs(1)
-			address := cmd.Flags().String("address", "", "Address of the admin API, if it is not the default")
+			address := addressFlag(cmd)
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
 				id := ""
 				if len(args) > 0 {
@@ -50,43 +53,49 @@ The last 1000 decisions are kept in memory.`,
 // fetchDecision asks the admin API for a decision, or for the last one if id
 // is empty.
 func fetchDecision(address, id string) (*decision, error) {
-	adminAddr, err := caddycmd.DetermineAdminAPIAddress(address, nil, "", "")
-	if err != nil {
-		return nil, fmt.Errorf("find the admin API: %w", err)
-	}
 	path := "/usher/decisions"
 	if id != "" {
 		path += "/" + url.PathEscape(id)
 	}
-	resp, err := caddycmd.AdminAPIRequest(adminAddr, http.MethodGet, path, nil, nil)
+	answer, err := askAdmin(address, http.MethodGet, path, "")
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = resp.Body.Close() }() // it was read
 	if id != "" {
 		var d decision
-		return &d, json.NewDecoder(resp.Body).Decode(&d)
+		return &d, json.Unmarshal(answer, &d)
 	}
 	var last []*decision
-	if err := json.NewDecoder(resp.Body).Decode(&last); err != nil {
-		return nil, err
+	if err := json.Unmarshal(answer, &last); err != nil {
+		return nil, fmt.Errorf("read the answer: %w", err)
 	}
 	if len(last) == 0 {
-		return nil, fmt.Errorf("no request has been decided on yet")
+		return nil, errors.New("no request has been decided on yet")
 	}
 	return last[0], nil
 }
 
 // explain prints a decision for people.
 func explain(out io.Writer, d *decision) {
-	fmt.Fprintf(out, "request %s%s: %s %s%s\n", d.ID, d.by(), d.Operation, d.Model, d.manner())
+	fmt.Fprintln(out, printable(fmt.Sprintf("request %s%s: %s %s%s", d.ID, d.by(), d.Operation, d.Model, d.manner())))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	for _, l := range d.lines() {
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", l.what, l.took, l.who, l.how) // Flush tells
+	for _, l := range d.lines() { // Flush tells
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", printable(l.what), l.took, printable(l.who), printable(l.how))
 	}
 	if err := w.Flush(); err != nil {
 		fmt.Fprintln(out, err)
 	}
+}
+
+// printable returns s with a space for each character that a terminal might obey
+// in place of showing it: callers, providers and policies choose words freely.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
 }
 
 // A line of an explanation tells one thing that happened.
@@ -120,6 +129,9 @@ func (d *decision) lines() []line {
 		lines = append(lines, line{at: f.At, what: "fallback", who: f.Model})
 	}
 	slices.SortStableFunc(lines, func(a, b line) int { return cmp.Compare(a.at, b.at) })
+	if d.Omitted > 0 {
+		lines = append(lines, line{how: fmt.Sprintf("(%d more selections and admissions are not kept)", d.Omitted)})
+	}
 	return append(lines, line{what: "end", took: d.Duration.String(), how: d.end()})
 }
 

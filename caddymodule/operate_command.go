@@ -27,7 +27,7 @@ Which commands there are, and what JSON they take, is in the documentation of
 the policy; all know "status", which changes nothing and is the default.`,
 		CobraFunc: func(cmd *cobra.Command) {
 			cmd.Args = cobra.RangeArgs(1, 3)
-			address := cmd.Flags().String("address", "", "Address of the admin API, if it is not the default")
+			address := addressFlag(cmd)
 			raw := cmd.Flags().Bool("json", false, "Print the answer as JSON")
 			cmd.RunE = func(cmd *cobra.Command, args []string) error {
 				args = append(args, make([]string, 3-len(args))...)
@@ -49,7 +49,7 @@ the policy; all know "status", which changes nothing and is the default.`,
 // policy of a running instance, and prints what it answers.
 func OperateCommand(policyName, command, short string) *cobra.Command {
 	cmd := &cobra.Command{Use: command, Short: short, Args: cobra.NoArgs}
-	address := cmd.Flags().String("address", "", "Address of the admin API, if it is not the default")
+	address := addressFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		answer, err := operate(*address, policyName, command, "")
 		if err != nil {
@@ -62,18 +62,8 @@ func OperateCommand(policyName, command, short string) *cobra.Command {
 
 // operate sends a command to a policy and returns the answer of the admin API.
 func operate(address, policyName, command, input string) ([]byte, error) {
-	adminAddr, err := caddycmd.DetermineAdminAPIAddress(address, nil, "", "")
-	if err != nil {
-		return nil, fmt.Errorf("find the admin API: %w", err)
-	}
 	path := "/usher/policies/" + url.PathEscape(policyName) + "/" + url.PathEscape(command)
-	header := http.Header{"Content-Type": {"application/json"}}
-	resp, err := caddycmd.AdminAPIRequest(adminAddr, http.MethodPost, path, header, strings.NewReader(input))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = resp.Body.Close() }() // it was read
-	return io.ReadAll(resp.Body)
+	return askAdmin(address, http.MethodPost, path, input)
 }
 
 // printOperated prints the answer to a command for people.
@@ -91,7 +81,7 @@ func printOperated(out io.Writer, answer []byte) error {
 		}
 		switch {
 		case one.Error != "":
-			fmt.Fprintf(&b, "%srefused: %s\n", at, one.Error)
+			fmt.Fprintf(&b, "%srefused: %s\n", at, printable(one.Error))
 		case len(one.Output) == 0:
 			fmt.Fprintf(&b, "%sdone\n", at)
 		default:
@@ -177,12 +167,7 @@ func nested(v gjson.Result) bool {
 func plain(v gjson.Result) string {
 	switch {
 	case v.Type == gjson.String:
-		return strings.Map(func(r rune) rune {
-			if r < ' ' || r == 0x7f {
-				return ' '
-			}
-			return r
-		}, v.Str)
+		return printable(v.Str)
 	case !v.Exists(), v.Type == gjson.Null, v.Type == gjson.JSON:
 		return "-"
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,6 +35,67 @@ func TestTheLastDecisionsAreKept(t *testing.T) {
 	}
 	if d.Find("6") != nil || d.Find("7") == nil || d.Find(fmt.Sprint(n-1)) == nil || d.Find("none") != nil {
 		t.Error("Find does not find the ones that are kept, and only those")
+	}
+}
+
+func TestDecisionsAboutManyCandidatesAreFewer(t *testing.T) {
+	t.Parallel()
+	var d caddymodule.Decisions
+	const n = caddymodule.KeptDecisions
+	for i := range n {
+		d.Add(caddymodule.DecisionOf(fmt.Sprint(i), caddymodule.KeptVerdicts/100))
+	}
+	if got := len(d.Last(n)); got != 100 {
+		t.Errorf("%d decisions are kept, want 100", got)
+	}
+	d.Add(caddymodule.DecisionOf("large", 2*caddymodule.KeptVerdicts))
+	if got := d.Last(n); len(got) != 1 || d.Find("large") == nil {
+		t.Errorf("%d decisions are kept, want the last one in any case", len(got))
+	}
+	for i := range n {
+		d.Add(&caddymodule.Decision{ID: fmt.Sprint(i)})
+	}
+	if got := len(d.Last(2 * n)); got != n {
+		t.Errorf("%d decisions are kept, want %d again", got, n)
+	}
+}
+
+func TestADecisionKeepsTheFirstAndTheLastSteps(t *testing.T) {
+	t.Parallel()
+	for _, candidates := range []int{1, 100, 5000} {
+		d := caddymodule.DecisionOf("r", candidates, candidates)
+		for i := range 1000 {
+			d.AddSelection(i, candidates)
+			d.AddAdmission(i)
+		}
+		n, m := len(d.Selections), len(d.Admissions)
+		if d.Selections[0].At != 0 || d.Selections[n-1].At != 999 || d.Admissions[0].At != 0 || d.Admissions[m-1].At != 999 {
+			t.Errorf("%d candidates: the first or the last step is not kept", candidates)
+		}
+		if n+m+d.Omitted != 2+2*1000 {
+			t.Errorf("%d candidates: %d selections, %d admissions and %d omitted", candidates, n, m, d.Omitted)
+		}
+		if n > 2 && n*candidates > caddymodule.MaxVerdicts || n > caddymodule.MaxSteps || m > caddymodule.MaxSteps {
+			t.Errorf("%d candidates: %d selections, %d admissions", candidates, n, m)
+		}
+	}
+}
+
+func TestExplainShowsNothingThatATerminalObeys(t *testing.T) {
+	t.Parallel()
+	const evil = "a\x1b[2Jb\nc\u009bd\u202ee"
+	d := caddymodule.DecisionOf("r", 1)
+	d.Caller, d.Model, d.Refusal = evil, evil, evil
+	d.Selections[0].Verdicts[0].Detail = evil
+	var b bytes.Buffer
+	caddymodule.Explain(&b, d)
+	for _, r := range b.String() {
+		if r != '\n' && !unicode.IsPrint(r) {
+			t.Errorf("explain shows %q", r)
+		}
+	}
+	if lines := strings.Count(b.String(), "\n"); lines != 3 {
+		t.Errorf("%d lines, want 3:\n%s", lines, b.String())
 	}
 }
 
@@ -88,7 +150,7 @@ func TestAdminShowsPluginsAndDecisions(t *testing.T) {
 			t.Errorf("the decision lacks %s:\n%s", part, text)
 		}
 	}
-	if text := st.adminGet("/usher/decisions/none", http.StatusNotFound); !strings.Contains(string(text), `no decision about request \"none\"; the last 1000 are kept`) {
+	if text := st.adminGet("/usher/decisions/none", http.StatusNotFound); !strings.Contains(string(text), `no decision about request \"none\"; at most the last 1000 are kept`) {
 		t.Errorf("answer %s", text)
 	}
 	for _, path := range []string{"/usher/status", "/usher/decisions", "/usher/decisions/" + ids[0]} {
@@ -115,8 +177,13 @@ func TestExplainAsksARunningInstance(t *testing.T) {
 			t.Errorf("FetchDecision(%q) = %v, %v, want %s", id, d, err, want)
 		}
 	}
-	if _, err := caddymodule.FetchDecision(address, "none/x"); err == nil || !strings.Contains(err.Error(), "no decision about request") {
-		t.Errorf("error %v", err)
+	for _, c := range []struct{ address, id, want string }{
+		{address, "none/x", `no decision about request "none/x"; at most the last 1000 are kept`},
+		{"127.0.0.1:1", "", "no Usher answers at 127.0.0.1:1; start one, or name its admin API with --address: connection refused"},
+	} {
+		if _, err := caddymodule.FetchDecision(c.address, c.id); err == nil || err.Error() != c.want {
+			t.Errorf("error %v, want %s", err, c.want)
+		}
 	}
 }
 
