@@ -125,7 +125,7 @@ func (p *parser) size(pointer, usage string, to *int64) option {
 		}
 		size, err := humanize.ParseBytes(arg)
 		if err != nil || size < 1 || size > 1<<62 {
-			return p.Errf("%q is no size; write it like 32MiB", arg)
+			return p.Errf("%q is no size such as 32MiB; write: %s", arg, usage)
 		}
 		*to = int64(size)
 		return nil
@@ -196,14 +196,15 @@ func serveOf(args []string) Serve {
 // price parses the price of a model within the part that at names.
 func (p *parser) price(at string, to **Price) option {
 	return func() error {
-		args, err := p.begin(at+"/price", "price <input> <output>", 2, 2)
+		const usage = "price <input> <output>"
+		args, err := p.begin(at+"/price", usage, 2, 2)
 		if err != nil {
 			return err
 		}
 		*to = new(Price)
 		for i, part := range []*float64{&(*to).Input, &(*to).Output} {
 			if *part, err = strconv.ParseFloat(args[i], 64); err != nil || math.IsNaN(*part) || math.IsInf(*part, 0) {
-				return p.Errf("%q is no price; write it like 2.50, for a million tokens", args[i])
+				return p.Errf("%q is no price of a million tokens, such as 2.50; write: %s", args[i], usage)
 			}
 		}
 		return nil
@@ -218,7 +219,7 @@ func (p *parser) tokens(pointer, usage string, to *int64) option {
 			return err
 		}
 		if *to, err = strconv.ParseInt(arg, 10, 64); err != nil {
-			return p.notNumber(arg)
+			return p.notNumber(arg, usage)
 		}
 		return nil
 	}

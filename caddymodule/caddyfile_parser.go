@@ -133,14 +133,14 @@ func (p *parser) number(pointer, usage string, to *int) option {
 			return err
 		}
 		if *to, err = strconv.Atoi(arg); err != nil {
-			return p.notNumber(arg)
+			return p.notNumber(arg, usage)
 		}
 		return nil
 	}
 }
 
-func (p *parser) notNumber(arg string) error {
-	return p.Errf("%q is no whole number", arg)
+func (p *parser) notNumber(arg, usage string) error {
+	return p.Errf("%q is no whole number; write: %s", arg, usage)
 }
 
 // optional is number for one whose default is not 0.
@@ -159,7 +159,7 @@ func (p *parser) positive(pointer, usage string, to *int) option {
 			return err
 		}
 		if *to < 1 {
-			return p.Errf("%d is no whole number above 0", *to)
+			return p.Errf("%d is no whole number above 0; write: %s", *to, usage)
 		}
 		return nil
 	}
@@ -172,14 +172,14 @@ func (p *parser) duration(pointer, usage string, to *caddy.Duration) option {
 		if err != nil {
 			return err
 		}
-		return p.wrap(parseDuration(arg, to))
+		return p.parseDuration(arg, usage, to)
 	}
 }
 
-func parseDuration(s string, to *caddy.Duration) error {
-	d, err := caddy.ParseDuration(s)
+func (p *parser) parseDuration(arg, usage string, to *caddy.Duration) error {
+	d, err := caddy.ParseDuration(arg)
 	if err != nil || d <= 0 {
-		return fmt.Errorf("%q is no duration longer than 0; write it like 90s, 1m30s or 1d", s)
+		return p.Errf("%q is no duration longer than 0, such as 90s, 1m30s or 1d; write: %s", arg, usage)
 	}
 	*to = caddy.Duration(d)
 	return nil
@@ -234,10 +234,10 @@ func (p *parser) limit(at string, to *[]Limit) option {
 		l := Limit{Kind: args[0]}
 		amount, window, limited := strings.Cut(args[1], "/")
 		if l.Limit, err = strconv.ParseInt(amount, 10, 64); err != nil {
-			return p.notNumber(amount)
+			return p.notNumber(amount, usage)
 		}
 		if limited {
-			err = p.wrap(parseDuration(window, &l.Window))
+			err = p.parseDuration(window, usage, &l.Window)
 		}
 		*to = append(*to, l)
 		return err

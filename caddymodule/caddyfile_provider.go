@@ -67,7 +67,8 @@ func (p *parser) key(at string, pr *Provider) error {
 // timeout parses one of the times that parts of an attempt may take.
 func (p *parser) timeout(pointer string, to *Timeouts) option {
 	return func() error {
-		args, err := p.args("timeout connect|first_event|idle <duration>", 2, 2)
+		const usage = "timeout connect|first_event|idle <duration>"
+		args, err := p.args(usage, 2, 2)
 		if err != nil {
 			return err
 		}
@@ -79,7 +80,7 @@ func (p *parser) timeout(pointer string, to *Timeouts) option {
 		if err := p.mark(pointer + "/" + args[0]); err != nil {
 			return err
 		}
-		return p.wrap(parseDuration(args[1], d))
+		return p.parseDuration(args[1], usage, d)
 	}
 }
 

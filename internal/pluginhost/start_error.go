@@ -25,6 +25,9 @@ func (p *process) startError(ctx context.Context, spec Spec, err error) error {
 	cause, r := context.Cause(ctx), p.runner
 	if r.cmd.Process == nil {
 		p.end(0)
+		if e, ok := errors.AsType[*fs.PathError](err); ok && e.Path == spec.Path {
+			err = e.Err
+		}
 		return fmt.Errorf("start plugin %s (%s): %w%s", spec.Name, spec.Path, err, execHint(spec.Path, err))
 	}
 	said := r.stdout.said()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/usherproxy/usher/plugins/fifo/internal/outage"
@@ -134,7 +135,7 @@ func oneOf(option, value string, words ...string) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	return sdk.OptionError(option, "%q is none of %q", value, words)
+	return sdk.OptionError(option, "must be one of %s, not %q", strings.Join(words, ", "), value)
 }
 
 func notNegative[N int | sdk.Duration](option string, value N) error {

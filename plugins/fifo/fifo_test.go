@@ -109,13 +109,13 @@ func TestInstancesOfAPluginShareLeases(t *testing.T) {
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ config, option, message string }{
-		"store":           {`{"store": "redis"}`, "store", `"redis" is none of ["memory" "postgres"]`},
+		"store":           {`{"store": "redis"}`, "store", `must be one of memory, postgres, not "redis"`},
 		"no database":     {`{"store": "postgres"}`, "dsn", "needs to know its database"},
 		"a wrong DSN":     {`{"store": "postgres", "dsn": "host=h port=x"}`, "dsn", "invalid port"},
 		"a useless DSN":   {`{"dsn": "host=h"}`, "dsn", "store postgres only"},
 		"schema":          {`{"store": "postgres", "dsn": "host=h", "schema": "Usher"}`, "schema", "small letters"},
 		"without a store": {`{"on_store_error": "open"}`, "on_store_error", "store postgres only"},
-		"on store error":  {`{"store": "postgres", "dsn": "host=h", "on_store_error": "maybe"}`, "on_store_error", `["closed" "local" "open"]`},
+		"on store error":  {`{"store": "postgres", "dsn": "host=h", "on_store_error": "maybe"}`, "on_store_error", `must be one of closed, local, open, not "maybe"`},
 		"order":           {`{"order": "lifo"}`, "order", "strict_fifo"},
 		"queue limit":     {`{"queue_limit": -1}`, "queue_limit", "-1 is negative"},
 		"wait":            {`{"max_wait": "-1s"}`, "max_wait", "-1s is negative"},

@@ -87,15 +87,24 @@ func decodeNames(raw []byte) (names []string, err error) {
 	return names, nil
 }
 
+// choices lists the words, for people.
+func choices() string {
+	names := make([]string, len(words))
+	for i, w := range words {
+		names[i] = string(w)
+	}
+	return strings.Join(names, ", ")
+}
+
 // validate reports what is wrong with the order.
 func (o Order) validate() error {
 	if len(o) == 0 {
-		return sdk.OptionError("order", "is empty, want some of %v", words)
+		return sdk.OptionError("order", "is empty; use some of %s", choices())
 	}
 	for i, w := range o {
 		switch {
 		case !slices.Contains(words, w):
-			return sdk.OptionError("order", "%q is none of %v", w, words)
+			return sdk.OptionError("order", "no such word %q; use one of %s", w, choices())
 		case slices.Contains(o[:i], w):
 			return sdk.OptionError("order", "has %q twice", w)
 		case w.total() && i < len(o)-1:
