@@ -121,6 +121,24 @@ func TestQueueTimeoutIsNobodysFault_B33(t *testing.T) {
 	up.expect(t, 2)
 }
 
+// What a provider may take begins when it is asked.
+func TestTimeInTheQueueIsNotTheProviders_B33(t *testing.T) {
+	const most = 2 * time.Second
+	g := newGate(t)
+	up := newUpstream(t, g.then(chats()), streams(streamAnswer))
+	st := serve(t, setup{usher: up.providerOf(key(1, "limit concurrency 1"), "timeout first_event "+most.String()) + model(up)})
+	holder := st.begin(chatBody)
+	after(t, g.arrived, "the request that holds the key")
+	waiter := st.begin(streamBody)
+	st.await(1, 1)
+	time.Sleep(most + most/10)
+	g.open()
+	after(t, holder, "holder")
+	if r := after(t, waiter, "waiter"); r.StatusCode != http.StatusOK || r.body != streamAnswer {
+		t.Errorf("status %s: %s\n%s", r.Status, r.body, st.explain(r.id()))
+	}
+}
+
 // callers is a site with callers of priority 10 and 0, by their keys.
 const callers = "caller high {\nkey {env.TEST_KEY_2}\npriority 10\n}\ncaller low {\nkey {env.TEST_KEY_3}\n}\n"
 

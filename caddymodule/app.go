@@ -34,6 +34,9 @@ type App struct {
 	started bool
 	inUse   []*use // of the sites, once they are configured
 	tracing *tracing
+
+	stopping context.Context // is done when the process has no more time for requests
+	stop     context.CancelFunc
 }
 
 // CaddyModule returns the Caddy module information.
@@ -45,6 +48,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 // configured by Start, so that validating a configuration changes nothing.
 func (a *App) Provision(ctx caddy.Context) error {
 	a.log = ctx.Logger()
+	a.stopping, a.stop = context.WithCancel(context.Background())
 	a.setDefaults()
 	if err := a.check(); err != nil {
 		return err
@@ -183,7 +187,8 @@ func (a *App) Cleanup() error {
 	}
 	if caddy.Exiting() || !a.started {
 		// The server has waited for requests as long as it may. Those that are
-		// left have a moment to release what they hold.
+		// left are told, and have a moment to release what they hold.
+		a.stop()
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		a.uses.end(ctx, 0)
@@ -192,6 +197,7 @@ func (a *App) Cleanup() error {
 	}
 	go func() { // ends with the last request
 		a.uses.end(context.Background(), linger)
+		a.stop()
 		end()
 	}()
 	return nil

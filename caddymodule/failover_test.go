@@ -140,6 +140,18 @@ func TestFaultOfTheCallerIsNotBookedOnTheKey_B46(t *testing.T) {
 	up.expect(t, more)
 }
 
+// Some providers say 401 of a model that they do not have.
+func TestModelThatAProviderRefusesCostsNoKey_B44(t *testing.T) {
+	unknown := answers(http.StatusUnauthorized, `{"error":{"message":"there is no model m"}}`)
+	up := newUpstream(t, unknown, unknown, unknown, unknown, unknown, unknown, chats())
+	st := serve(t, setup{usher: up.provider() + model(up)})
+	for range 6 { // more than open the breaker
+		st.ask(chatBody, http.StatusNotFound).expectRefusal(t, http.StatusNotFound, "model_not_found")
+	}
+	st.await(0, 0)
+	st.ask(chatBody, http.StatusOK)
+}
+
 func TestPromptThatIsTooLongForAModelIsTriedOnOthersOnly(t *testing.T) {
 	tooLong := answers(http.StatusBadRequest, failure("invalid_request_error", "context_length_exceeded"))
 	small, large := newUpstream(t, tooLong), newUpstream(t, chats())

@@ -2,6 +2,7 @@ package caddymodule_test
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -245,6 +246,46 @@ func TestEachAnswerHasOneID_B90(t *testing.T) {
 		}
 		if d := st.decision(ids[0]); d.Status != status {
 			t.Errorf("status %d: the record says %d", status, d.Status)
+		}
+	}
+}
+
+// An ID that a caller brings is the caller's: it names nothing here, whatever
+// it is made of.
+func TestRequestIDsOfCallersAreTheirOwn_B90(t *testing.T) {
+	up := newUpstream(t, chats("X-Request-Id", "up-1"), streams(streamAnswer))
+	st := serve(t, setup{usher: up.provider() + model(up)})
+	seen := map[string]bool{}
+	for name, ids := range map[string][]string{
+		"one": {"caller-42"}, "long": {strings.Repeat("x", 4000)}, "odd": {"caf\xe9 \"x\" {\\n}"}, "two": {"a", "b"}, "none": nil,
+	} {
+		for _, body := range []string{chatBody, streamBody, `{"model":"none"}`} {
+			var options []option
+			for _, id := range ids {
+				options = append(options, header("X-Request-Id", id), header("X-Usher-Request-Id", id))
+			}
+			r := st.do(http.MethodPost, chatPath, body, options...)
+			got := r.Header.Values("X-Usher-Request-Id")
+			if len(got) != 1 || slices.Contains(ids, got[0]) || seen[got[0]] {
+				t.Errorf("%s: IDs %q", name, got)
+			}
+			seen[got[0]] = true
+			if id := r.Header.Values("X-Request-Id"); len(id) > 1 || len(id) == 1 && id[0] != "up-1" {
+				t.Errorf("%s: X-Request-Id %q, want the provider's or none", name, id)
+			}
+			if st.decision(got[0]).ID != got[0] {
+				t.Errorf("%s: no record of %s", name, got[0])
+			}
+		}
+	}
+	for _, h := range up.seen() {
+		if got := h.Header.Values("X-Usher-Request-Id"); len(got) > 0 {
+			t.Errorf("the provider got %q", got)
+		}
+	}
+	for line := range strings.Lines(st.log()) {
+		if !json.Valid([]byte(line)) {
+			t.Errorf("a line of the log is no JSON: %s", line)
 		}
 	}
 }

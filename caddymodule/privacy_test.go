@@ -53,7 +53,7 @@ func TestLogFormatKeepsItsOwnFilters(t *testing.T) {
 
 // Providers of the operator's own may see the trace. Others see nothing.
 func TestProviderGetsTraceContextOnlyIfAllowed_B135_B140(t *testing.T) {
-	const trace = "0af7651916cd43dd8448eb211c80319d"
+	trace := newTraceID()
 	open, shut := newUpstream(t, breaks()), newUpstream(t, chats())
 	st := serve(t, setup{usher: open.providerOf(key(1)+key(2), "trace_context", "header_up Traceparent mine") + shut.provider() + inOrder + model(open, shut)})
 	r := st.ask(chatBody, http.StatusOK, inTrace(trace), header("Tracestate", "a=b"), header("Baggage", "user=alice"))

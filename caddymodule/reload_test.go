@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 )
 
@@ -52,6 +56,60 @@ func TestReloadLosesNeitherRequestsNorPlaces(t *testing.T) {
 	if now := st.builtin(); now.PID != before.PID {
 		t.Errorf("the plugin was started again: %d, before %d", now.PID, before.PID)
 	}
+}
+
+// A configuration that cannot start leaves nothing behind, however often it is
+// tried, and the old one goes on.
+func TestConfigurationsThatFailLeaveNothing_B101(t *testing.T) {
+	up := newUpstream(t, chats())
+	good := setup{usher: up.provider() + model(up)}
+	st := serve(t, good)
+	held := func() (processes, files, goroutines int) {
+		children, err := filepath.Glob("/proc/self/task/*/children")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range children {
+			text, _ := os.ReadFile(c) // the thread may have ended
+			processes += len(strings.Fields(string(text)))
+		}
+		open, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return processes, len(open), runtime.NumGoroutine()
+	}
+	fails := func(i int) {
+		t.Helper()
+		for name, bad := range map[string]setup{
+			"a policy of the wrong kind": {global: plugins(t, "", "picky", "doorman"), usher: good.usher + "select doorman\n"},
+			"another handler":            {global: plugins(t, "", "picky"), usher: good.usher + "select picky\n", site: "file_server {\nfs none\n}\n"},
+			"a plugin that is not there": {global: "usher {\nplugin x /none\n}\n", usher: good.usher + "select x\n"},
+		} {
+			if err := st.load(bad); err == nil {
+				t.Errorf("%d: %s was loaded", i, name)
+			}
+		}
+	}
+	fails(0) // fills pools
+	processes, open, goroutines := held()
+	for i := range 5 {
+		fails(i + 1)
+	}
+	const slack = 10 // connections of Caddy's own admin API, and the like
+	eventually(t, func() error {
+		if p, f, g := held(); p > processes || f > open+slack || g > goroutines+slack {
+			return fmt.Errorf("%d processes, %d files and %d goroutines; before %d, %d and %d", p, f, g, processes, open, goroutines)
+		}
+		return nil
+	})
+	eventually(t, func() error { // a server that ends may reset a connection
+		r, err := st.send(http.MethodPost, chatPath, chatBody)
+		if err == nil && r.StatusCode != http.StatusOK {
+			err = errors.New(r.Status)
+		}
+		return err
+	})
 }
 
 // builtin is the state of the default policies.

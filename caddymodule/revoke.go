@@ -8,10 +8,11 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// revokedError is the cause of the end of a request whose lease was revoked.
-type revokedError struct{ why policy.Reason }
+// endingError is the cause of the end of a request that is not its own: its
+// lease was revoked, or the process ends.
+type endingError struct{ refusal format.Refusal }
 
-func (e *revokedError) Error() string { return "the lease was revoked: " + string(e.why) }
+func (e *endingError) Error() string { return e.refusal.Message }
 
 // revoker returns what an admission policy calls that no longer stands for the
 // lease that the request is about to ask for. It ends the request, unless that
@@ -21,17 +22,18 @@ func (r *run) revoker() func(policy.Reason) {
 	r.asked.Store(asked)
 	return func(why policy.Reason) {
 		if r.asked.Load() == asked {
-			r.revoke(&revokedError{why})
+			r.revoke(&endingError{format.Denied(why, 0)})
 		}
 	}
 }
 
-// revoked returns the refusal of a request whose lease was revoked, else nil.
+// revoked returns the refusal of a request whose lease was revoked, or that the
+// process has no more time for, else nil.
 func revoked(ctx context.Context) *format.Refusal {
-	e, ok := errors.AsType[*revokedError](context.Cause(ctx))
+	e, ok := errors.AsType[*endingError](context.Cause(ctx))
 	if !ok {
 		return nil
 	}
-	refusal := format.Denied(e.why, 0)
+	refusal := e.refusal
 	return &refusal
 }

@@ -91,6 +91,7 @@ const HeaderPriority = "X-Usher-Priority"
 func (h *Handler) serve(w http.ResponseWriter, in *http.Request, op *format.Operation, who identity, repl *caddy.Replacer) {
 	ctx, revoke := context.WithCancelCause(in.Context())
 	defer revoke(nil)
+	defer context.AfterFunc(h.app.stopping, func() { revoke(&endingError{format.Stopping()}) })()
 	most := h.Timeout
 	if op.Kind == format.Session {
 		most = h.Session.Age

@@ -287,7 +287,7 @@ func TestUnsampledTraceIsNotExported_B135(t *testing.T) {
 	for name, site := range map[string]string{"own span": "", "Caddy's tracing": "tracing"} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, chats())
-			st := serve(t, setup{site: site, usher: up.provider() + model(up)})
+			st := serve(t, setup{site: site, usher: up.provider("trace_context") + model(up)})
 			unsampled, sampled := newTraceID(), newTraceID()
 			st.ask(chatBody, http.StatusOK, header("Traceparent", "00-"+unsampled+"-"+callerSpan+"-00"))
 			st.ask(chatBody, http.StatusOK, inTrace(sampled))
@@ -295,6 +295,9 @@ func TestUnsampledTraceIsNotExported_B135(t *testing.T) {
 			spans.await(t, sampled, server+" 1", "usher.select 1", "usher.admit 1", "chat m 1", "keys select 1", "fifo admit 1", "fifo release 1")
 			if tr := spans.trace(unsampled); len(tr) > 0 {
 				t.Errorf("exported %v", tr)
+			}
+			if got := up.expect(t, 2)[0].Header.Get("Traceparent"); !strings.HasPrefix(got, "00-"+unsampled+"-") || !strings.HasSuffix(got, "-00") {
+				t.Errorf("the provider got Traceparent %q, want the trace, unsampled", got)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -229,6 +230,51 @@ func TestAzuresCallersAreServed_B79(t *testing.T) {
 	}
 	r := st.do(http.MethodPost, "/openai/deployments/other/chat/completions", `{}`, header("Api-Key", secret3))
 	r.expectRefusal(t, http.StatusNotFound, "model_not_found")
+}
+
+// What a path says never leaves its place in it: whoever tries is refused, with
+// no lease and no attempt.
+func TestOddPathsReachNobody_B79_B80(t *testing.T) {
+	openai, gemini := newUpstream(t, chats()), newUpstream(t, answers(http.StatusOK, geminiAnswer))
+	st := serve(t, setup{usher: openai.provider("api_version 2024-10-21") + gemini.provider("format gemini") + model(openai, gemini) +
+		"model a/b " + openai.name + "\n"})
+	for path, want := range map[string]string{
+		"/openai/deployments/../../admin/chat/completions":                          "400",
+		"/openai/deployments/%2e%2e/chat/completions":                               "400",
+		"/openai/deployments/%2e%2e%2f%2e%2e%2fadmin/chat/completions":              "400",
+		"/openai/deployments/..%5cadmin/chat/completions":                           "404",
+		"/openai/deployments/m%3Fx=1%23y/chat/completions":                          "404",
+		"/openai/deployments/m/x/chat/completions":                                  "404",
+		"/v1beta/models/../../admin:generateContent":                                "400",
+		"/v1beta/models/m:generateContent:generateContent":                          "404",
+		"/v1beta/tunedModels/m:generateContent":                                     "404",
+		"/v1/projects/p/locations/l/publishers/google/models/m:generateContent":     "404",
+		"/v1/models/" + strings.Repeat("m", 9000) + ":generateContent":              "400",
+		"/openai/deployments/m/chat/completions/../../../../admin":                  "404",
+		"/openai/deployments/a%2Fb/chat/completions":                                "200 /openai/deployments/a%2Fb/chat/completions?api-version=2024-10-21",
+		"/openai/deployments/m/chat/completions?api-version=2025-01-01&q=%2e%2e%2f": "200 /openai/deployments/m/chat/completions?api-version=2025-01-01&q=%2e%2e%2f",
+		"/v1beta/models/m%3AgenerateContent":                                        "200 /v1beta/models/m%3AgenerateContent",
+		"/v1beta/models/m:streamGenerateContent?alt=sse":                            "200 /v1beta/models/m:streamGenerateContent?alt=sse",
+	} {
+		t.Run(path[:min(len(path), 70)], func(t *testing.T) {
+			before := len(openai.seen()) + len(gemini.seen())
+			answer := st.raw("POST " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}")
+			status := answer[len("HTTP/1.1 "):][:3]
+			hits := append(openai.seen(), gemini.seen()...)
+			if got, uri, _ := strings.Cut(want, " "); uri == "" {
+				if status != got || len(hits) != before {
+					t.Errorf("%s, and the providers got %d requests; want %s and none", status, len(hits)-before, want)
+				}
+			} else if !slices.ContainsFunc(hits, func(h *hit) bool { return h.RequestURI == uri }) || status != got {
+				t.Errorf("%s, want %s", answer, want)
+			}
+		})
+	}
+	for _, d := range st.decisions() {
+		if d.Status != http.StatusOK && len(d.Admissions)+len(d.Attempts) > 0 {
+			t.Errorf("a request that was refused had a lease: %+v", d)
+		}
+	}
 }
 
 func TestAzureAsAProvider(t *testing.T) {

@@ -180,6 +180,14 @@ func NotHeld() Refusal {
 	}
 }
 
+// Stopping refuses a request that the end of the gateway does not wait for.
+func Stopping() Refusal {
+	return Refusal{
+		Status: http.StatusServiceUnavailable, Type: serverError, Code: "stopping",
+		Message: "this gateway is being stopped", RetryAfter: time.Second,
+	}
+}
+
 // DeadlineExceeded refuses a request that has taken as long as one may.
 func DeadlineExceeded() Refusal {
 	return Refusal{

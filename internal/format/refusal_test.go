@@ -113,6 +113,7 @@ func TestRefusalsKeepTheirContract(t *testing.T) {
 		"failed":                    {format.Failed(policy.UpstreamError, 0), 502, "upstream_error", 0, true},
 		"too slow":                  {format.Failed(policy.Timeout, 0), 504, "timeout", 0, true},
 		"too long":                  {format.Failed(policy.ContextLength, 0), 400, "context_length", 0, false},
+		"stopping":                  {format.Stopping(), 503, "stopping", time.Second, true},
 		"deadline":                  {format.DeadlineExceeded(), 504, "deadline_exceeded", 0, false},
 		"no model":                  {(&format.BadRequest{Message: "m", Param: "model"}).Refusal(), 400, "bad_request", 0, true},
 		"unreadable body":           {format.Unreadable(), 400, "bad_request", 0, true},
@@ -231,7 +232,7 @@ func TestEveryRefusalHasATypeInEveryFormat(t *testing.T) {
 	t.Parallel()
 	refusals := []format.Refusal{
 		format.WrongMethod(), format.UnknownRoute(), format.UnknownCaller(), format.UnknownModel("m"), format.TooLarge(1),
-		format.UnknownEncoding(), format.Unreadable(), format.NotHeld(), format.DeadlineExceeded(),
+		format.UnknownEncoding(), format.Unreadable(), format.NotHeld(), format.DeadlineExceeded(), format.Stopping(),
 	}
 	for _, reason := range policy.Reasons() {
 		refusals = append(refusals, format.Denied(reason, 0))

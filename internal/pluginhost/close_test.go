@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -106,6 +107,26 @@ func TestGroupEndsWithTheProcess(t *testing.T) {
 			t.Error("it is left")
 		}
 	})
+}
+
+// The number of a process that has ended may be that of another one by now.
+func TestAnotherProcessOfTheSameNumberIsLeftAlone_B112(t *testing.T) {
+	t.Parallel()
+	other := exec.Command("/bin/sleep", "600")
+	other.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a group, which is what is killed
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	spec := testSpec()
+	spec.Path = "/bin/true"
+	if err := pluginhost.KillEnded(spec, zap.NewNop(), other.Process); err != nil {
+		t.Error(err)
+	}
+	// What was signalled before is delivered first.
+	signal(t, other.Process.Pid, syscall.SIGTERM)
+	if err := other.Wait(); err == nil || err.Error() != "signal: terminated" {
+		t.Errorf("the other process ended by %v, want what this test has sent", err)
+	}
 }
 
 // A process that left the group, and keeps the output open, does not keep

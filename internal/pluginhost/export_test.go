@@ -2,6 +2,7 @@ package pluginhost
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"go.uber.org/zap"
@@ -9,17 +10,40 @@ import (
 
 // StartImpatient is like [Start] for tests that do not want to wait.
 func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, error) {
-	return start(ctx, spec, log, timing{
-		probeEvery:   50 * time.Millisecond,
-		probeTimeout: 2 * time.Second,
-		backoffMin:   5 * time.Millisecond,
-		backoffMax:   50 * time.Millisecond,
-		healthyAfter: time.Second,
-		setUpTimeout: 10 * time.Second,
-		tellTimeout:  2 * time.Second,
-		tellAgain:    50 * time.Millisecond,
-		killAfter:    2500 * time.Millisecond,
-	})
+	return start(ctx, spec, log, impatient)
+}
+
+// StartUnforgiving is like [StartImpatient], but takes no process for healthy
+// because it has lived for a while.
+func StartUnforgiving(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, error) {
+	t := impatient
+	t.backoffMin, t.backoffMax, t.healthyAfter = 20*time.Millisecond, time.Minute, time.Hour
+	return start(ctx, spec, log, t)
+}
+
+var impatient = timing{
+	probeEvery:   50 * time.Millisecond,
+	probeTimeout: 2 * time.Second,
+	backoffMin:   5 * time.Millisecond,
+	backoffMax:   50 * time.Millisecond,
+	healthyAfter: time.Second,
+	setUpTimeout: 10 * time.Second,
+	tellTimeout:  2 * time.Second,
+	tellAgain:    50 * time.Millisecond,
+	killAfter:    2500 * time.Millisecond,
+}
+
+// KillEnded starts a process, waits for its end, gives its number to another
+// one, as the system may by then, and kills it.
+func KillEnded(spec Spec, log *zap.Logger, other *os.Process) error {
+	r := newProcess(spec, log).runner
+	if err := r.Start(context.Background()); err != nil {
+		return err
+	}
+	defer r.free()
+	<-r.exited
+	r.cmd.Process = other
+	return r.Kill(context.Background())
 }
 
 func init() { linesPerSecond = 1 << 30 } // for tests that count lines

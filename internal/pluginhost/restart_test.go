@@ -137,6 +137,31 @@ func TestKillsUnderLoad(t *testing.T) {
 	w.empty(t)
 }
 
+// A plugin that dies soon after each start is started again ever later, though
+// each start succeeds.
+func TestPluginThatDiesAfterEachStart_B108(t *testing.T) {
+	t.Parallel()
+	log := newLogs(t)
+	p, err := pluginhost.StartUnforgiving(t.Context(), testSpec(), log.logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { closePlugin(p) })
+	w := populate(t, p, log, `{}`)
+	const deaths = 5
+	for range deaths {
+		w.crash(t)
+	}
+	lines := log.has(t, deaths, zap.WarnLevel, "plugin restarted", nil)
+	for i, line := range lines { // the pauses are 20 ms and then twice as long each time, or half of that
+		least := 10 * time.Millisecond << i
+		if outage, _ := line.ContextMap()["outage"].(time.Duration); outage < least {
+			t.Errorf("outage %d took %s, want at least %s", i+1, outage, least)
+		}
+	}
+	w.empty(t)
+}
+
 // A process that dies while a call is under way, at any place, costs nobody
 // anything but time.
 func TestProcessDiesDuringACall(t *testing.T) {

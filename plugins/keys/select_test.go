@@ -67,6 +67,31 @@ func TestWeightsAreMet_B69(t *testing.T) {
 	}
 }
 
+// The shares of the upper tier, what of it is the last resort, and the lower
+// tier, one after the other.
+func TestTiersOfWeights_B70(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, `{}`, "k1", "k2", "k3", "k4")
+	s.candidate("k1").Weight, s.candidate("k2").Weight, s.candidate("k3").Weight = 7, 3, 0
+	s.candidate("k4").Priority = 1
+	got := s.picks(2000)
+	if n := got["k1"]; n < 1320 || n > 1480 || n+got["k2"] != 2000 {
+		t.Errorf("picks %v, want 7 to 3", got)
+	}
+	s.candidate("k1").Disabled, s.candidate("k2").Disabled = true, true
+	if got := s.picks(200); got["k3"] != 200 {
+		t.Errorf("without k1 and k2: picks %v, want k3 only", got)
+	}
+	s.candidate("k3").Disabled = true
+	if got := s.picks(20); got["k4"] != 20 {
+		t.Errorf("without the upper tier: picks %v, want k4 only", got)
+	}
+	s.candidate("k4").Disabled = true
+	if got := s.first(policy.Request{ID: "x"}); got != "" {
+		t.Errorf("without any: picks %s", got)
+	}
+}
+
 func TestPriorityComesFirst(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, `{}`, "spare", "k1", "k2")
