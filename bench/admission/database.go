@@ -82,7 +82,7 @@ func (d *database) update(ctx context.Context) (latencies []int64, err error) {
 }
 
 // usage is what the server has done. Each statement of a replica is a transaction
-// and a round trip of its own.
+// of its own. Nearly all are round trips; what is published shares that of its step.
 type usage struct {
 	transactions int64
 	wal          int64 // bytes

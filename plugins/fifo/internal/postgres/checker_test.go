@@ -2,7 +2,6 @@ package postgres_test
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"testing"
@@ -11,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/usherproxy/usher/internal/pgtest"
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
 	"github.com/usherproxy/usher/plugins/fifo/internal/reference"
 	"github.com/usherproxy/usher/policy"
@@ -100,20 +100,9 @@ func (c *checker) entry(e row) {
 	for _, id := range e.Gone {
 		c.gone(now, id)
 	}
-	var commands []struct {
-		Admit, Wait, Run *queue.Record
-		Release          *struct {
-			ticketName
-			Keep bool
-		}
-		Forget *ticketName
-		Hand   *handCommand
-		Give   []queue.Loan
-	}
-	if len(e.Commands) > 0 {
-		if err := json.Unmarshal(e.Commands, &commands); err != nil {
-			c.t.Fatal(err)
-		}
+	commands, err := postgres.Decode(e.Commands)
+	if err != nil {
+		c.t.Fatal(err)
 	}
 	var keep [][]string
 	for _, command := range commands {
@@ -122,11 +111,11 @@ func (c *checker) entry(e row) {
 			c.admit(now, e, command.Admit)
 		case command.Release != nil:
 			if command.Release.Keep {
-				keep = append(keep, c.holds(command.Release.ticketName, e.Replica))
+				keep = append(keep, c.holds(nameOf(command.Release.ID, command.Release.Attempt), e.Replica))
 			}
-			c.end(now, command.Release.ticketName, e.Replica)
+			c.end(now, nameOf(command.Release.ID, command.Release.Attempt), e.Replica)
 		case command.Forget != nil:
-			c.end(now, *command.Forget, e.Replica)
+			c.end(now, ticketName(*command.Forget), e.Replica)
 		case command.Hand != nil:
 			c.hand(now, e, command.Hand)
 		case command.Give != nil:
@@ -146,6 +135,8 @@ func (c *checker) entry(e row) {
 		c.t.Fatalf("entry %d: %v", e.Seq, err)
 	}
 }
+
+func nameOf(id string, attempt int) ticketName { return ticketName{id, attempt} }
 
 func (c *checker) admit(now time.Time, e row, r *queue.Record) {
 	if r.Arrival <= 0 {

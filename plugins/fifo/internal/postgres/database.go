@@ -55,18 +55,6 @@ func (db *database) join(ctx context.Context, old int64) (id, seq int64, state [
 	return id, seq, state, err
 }
 
-func (db *database) step(ctx context.Context, me, op, after, tick int64, commands []byte) ([]entry, error) {
-	if commands == nil {
-		commands = []byte{} // nil is NULL
-	}
-	rows, err := db.pool.Query(ctx, expand(`SELECT * FROM $schema.step($1, $2, $3, $4, $5, $6)`, db.schema),
-		me, op, after, tick, lease, commands)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[entry])
-}
-
 func (db *database) leave(ctx context.Context, me int64) error {
 	_, err := db.pool.Exec(ctx, expand(`SELECT $schema.leave($1)`, db.schema), me)
 	return err

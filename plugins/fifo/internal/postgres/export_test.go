@@ -52,6 +52,26 @@ const (
 // RulesVersion is the number of the rules.
 const RulesVersion = rulesVersion
 
+// What the log holds.
+type (
+	Command = command
+	Name    = name
+	Release = release
+	Hand    = hand
+)
+
+// Encode and Decode turn commands into what is stored, and back.
+var (
+	Encode = encode
+	Decode = decode
+)
+
+// Named returns a release of that name.
+func Named(n Name, keep bool) Release { return release{name: n, Keep: keep} }
+
+// HandOver returns the command by which one lease passes to another request.
+func HandOver(from, to Name) *Hand { return &hand{release: release{name: from}, To: to} }
+
 // Apply returns the state that one entry of commands leads to.
 func Apply(commands []byte) (state string, err error) {
 	m, err := loadMachine(0, nil)
@@ -63,4 +83,14 @@ func Apply(commands []byte) (state string, err error) {
 	}
 	data, err := m.save()
 	return string(data), err
+}
+
+// ParsePublished returns the entry that a notification brings, and what it says.
+func ParsePublished(payload string) (entry, []Command, error) {
+	p, err := parsePublished(payload)
+	if err != nil {
+		return p.entry, nil, err
+	}
+	commands, err := decode(p.Commands)
+	return p.entry, commands, err
 }

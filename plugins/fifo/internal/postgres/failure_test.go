@@ -113,6 +113,9 @@ func TestCutConnectionsChangeNothing(t *testing.T) {
 	clients.Wait()
 	close(done)
 	cutter.Wait()
+	for _, s := range stores { // so many cuts in a row may look like an outage
+		waitFor(t, func() bool { h, _ := s.Health(); return !h.Away })
+	}
 	agree(t, stores)
 	l.check(schema)
 	t.Logf("%d cuts", proxy.cuts)

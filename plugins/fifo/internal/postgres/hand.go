@@ -12,9 +12,9 @@ import (
 // that happen.
 type hand struct {
 	release
-	To    name  `json:"to"`
-	On    int   `json:"on,omitempty"` // the index of the candidate
-	After int64 `json:"after"`
+	To    name
+	On    int // the index of the candidate
+	After int64
 }
 
 // freshFor is how long after it has read the log a replica hands over, by its own

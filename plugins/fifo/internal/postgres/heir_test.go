@@ -2,42 +2,49 @@ package postgres_test
 
 import (
 	"fmt"
-	"strings"
 	"testing"
+
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
+	"github.com/usherproxy/usher/plugins/fifo/internal/queue"
+	"github.com/usherproxy/usher/policy"
 )
 
 // A written is a log that a test writes by hand.
 type written []row
 
 // add appends an entry of a replica.
-func (w *written) add(replica int64, command string, args ...any) {
+func (w *written) add(replica int64, c postgres.Command) {
 	n := int64(len(*w) + 1)
-	*w = append(*w, row{Seq: n, At: n, Replica: replica, Commands: fmt.Appendf(nil, "["+command+"]", args...)})
+	*w = append(*w, row{Seq: n, At: n, Replica: replica, Commands: postgres.Encode([]postgres.Command{c})})
 }
 
 // wants returns the command of a request that holds scopes of the IDs, of each of
 // which there are so many as its last letter says.
-func wants(id string, priority int, scopes ...string) string {
-	var list []string
-	for _, s := range scopes {
-		list = append(list, fmt.Sprintf(`{"id": %q, "kind": "concurrency", "limit": %c}`, s, s[len(s)-1]))
+func wants(id string, priority int, scopes ...string) postgres.Command {
+	r := queue.Record{
+		ID: id, Attempt: 1, Priority: priority, Rules: queue.RulesRecord{MaxPasses: 1},
+		Candidates: []queue.CandidateRecord{{ID: "any"}},
 	}
-	return fmt.Sprintf(`{"admit": {"id": %q, "attempt": 1, "priority": %d, "rules": {"max_passes": 1}, "scopes": [%s], "candidates": [{"id": "any"}]}}`,
-		id, priority, strings.Join(list, ", "))
+	for _, s := range scopes {
+		r.Scopes = append(r.Scopes, queue.ScopeRecord{ID: s, Kind: policy.ScopeConcurrency, Limit: int64(s[len(s)-1] - '0')})
+	}
+	return postgres.Command{Admit: &r}
 }
 
 // inherit returns a log in which one starts on what another held, as its replica
 // let it when it had read the entries up to after. Room is kept for "passed", and
 // entry 7 takes that room, for one who comes before both.
-func inherit(after int) (log written) {
+func inherit(after int64) (log written) {
 	log.add(1, wants("key", 0, "key1"))
 	log.add(1, wants("ends", 0, "fleet2"))
 	log.add(1, wants("ends too", 0, "fleet2"))
 	log.add(2, wants("passed", 0, "fleet2", "key1"))
-	log.add(1, `{"release": {"id": "ends too", "attempt": 1}}`) // a turn in vain: there is no key
+	log.add(1, postgres.Command{Release: new(postgres.Named(postgres.Name{ID: "ends too", Attempt: 1}, false))}) // a turn in vain: there is no key
 	log.add(1, wants("heir", 0, "fleet2"))
 	log.add(2, wants("urgent", 1, "fleet2"))
-	log.add(1, `{"hand": {"id": "ends", "attempt": 1, "to": {"id": "heir", "attempt": 1}, "after": %d}}`, after)
+	hand := postgres.HandOver(postgres.Name{ID: "ends", Attempt: 1}, postgres.Name{ID: "heir", Attempt: 1})
+	hand.After = after
+	log.add(1, postgres.Command{Hand: hand})
 	return log
 }
 

@@ -90,8 +90,14 @@ func (s *Store) hear(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// heard takes a turn if the payload names this replica.
+// heard applies an entry, or takes a turn if the payload names this replica.
 func (s *Store) heard(payload string) {
+	if strings.HasPrefix(payload, publishedWord) {
+		if p, err := parsePublished(payload); err == nil {
+			s.hearEntry(p)
+		}
+		return // what this version does not understand, a step reads
+	}
 	s.mu.Lock()
 	id := s.id
 	s.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 // rulesVersion is the number of the rules by which entries are applied. Replicas
 // that would decide differently must not share a log: a change of what the queue
 // decides, or of what it stores, needs another number.
-const rulesVersion = 2
+const rulesVersion = 3
 
 // A machine is what the log has led to. Machines that have applied the same
 // entries are equal.
@@ -30,14 +30,14 @@ type machine struct {
 
 // A command is one of its fields.
 type command struct {
-	Admit   *queue.Record `json:"admit,omitempty"`   // a request may start or has to wait
-	Wait    *queue.Record `json:"wait,omitempty"`    // it had a place or a lease before
-	Run     *queue.Record `json:"run,omitempty"`     // it runs on its one candidate
-	Resume  *queue.Record `json:"resume,omitempty"`  // it ran before its replica was taken for dead
-	Release *release      `json:"release,omitempty"` // a lease ends
-	Forget  *name         `json:"forget,omitempty"`  // a wait, or a lease that nobody used, ends
-	Hand    *hand         `json:"hand,omitempty"`    // a lease ends, and another request runs on what it held
-	Give    []queue.Loan  `json:"give,omitempty"`    // what the replica was lent goes back
+	Admit   *queue.Record // a request may start or has to wait
+	Wait    *queue.Record // it had a place or a lease before
+	Run     *queue.Record // it runs on its one candidate
+	Resume  *queue.Record // it ran before its replica was taken for dead
+	Release *release      // a lease ends
+	Forget  *name         // a wait, or a lease that nobody used, ends
+	Hand    *hand         // a lease ends, and another request runs on what it held
+	Give    []queue.Loan  // what the replica was lent goes back
 }
 
 type name struct {
@@ -47,8 +47,8 @@ type name struct {
 
 type release struct {
 	name
-	Tokens *int64 `json:"tokens,omitempty"` // nil if it is not known
-	Keep   bool   `json:"keep,omitempty"`   // the replica would like to be lent what it held
+	Tokens *int64 // nil if it is not known
+	Keep   bool   // the replica would like to be lent what it held
 }
 
 // A result is what an entry's command has led to.
@@ -76,15 +76,13 @@ func (m *machine) apply(e entry) (out outcome, err error) {
 	if e.Seq != m.seq+1 {
 		return out, fmt.Errorf("entry %d follows %d", e.Seq, m.seq)
 	}
-	var commands []command
-	if len(e.Commands) > 0 {
-		if err := json.Unmarshal(e.Commands, &commands); err != nil {
-			return out, fmt.Errorf("entry %d: %w", e.Seq, err)
-		}
+	commands, err := decode(e.Commands)
+	if err != nil {
+		return out, fmt.Errorf("entry %d: %w", e.Seq, err)
 	}
 	m.seq, m.at = e.Seq, time.UnixMicro(e.At)
 	m.last = &entry{Seq: e.Seq, At: e.At, Replica: e.Replica, Op: e.Op}
-	m.unread += len(e.Commands)
+	m.unread += entryOverhead + len(e.Commands)
 	out.granted = slices.Clone(m.queue.Tick(m.at))
 	for _, id := range e.Gone {
 		out.granted = append(out.granted, m.bury(id)...)
@@ -106,15 +104,25 @@ func (m *machine) apply(e entry) (out outcome, err error) {
 	return out, nil
 }
 
+// is reports whether e and o are the same entry, whatever they bring.
+func (e *entry) is(o entry) bool {
+	return e.Seq == o.Seq && e.At == o.At && e.Replica == o.Replica && e.Op == o.Op
+}
+
 // fresh returns those of entries that m has not applied, and whether the log that
-// they are of is the one that has led to m.
-func (m *machine) fresh(entries []entry) ([]entry, bool) {
-	if len(entries) == 0 || entries[0].Seq != m.seq {
-		return entries, m.last == nil
+// they are of is the one that has led to m. They were read beginning with after,
+// which is nil if nothing was read before.
+func (m *machine) fresh(entries []entry, after *entry) ([]entry, bool) {
+	if after != nil && (len(entries) == 0 || !after.is(entries[0])) {
+		return entries, false
 	}
-	e := entries[0]
-	same := m.last == nil || m.last.At == e.At && m.last.Replica == e.Replica && m.last.Op == e.Op
-	return entries[1:], same
+	for len(entries) > 0 && entries[0].Seq <= m.seq {
+		if m.last != nil && m.last.Seq == entries[0].Seq && !m.last.is(entries[0]) {
+			return entries, false
+		}
+		entries = entries[1:]
+	}
+	return entries, true
 }
 
 // bury ends all tickets of a replica, first those who wait, so that none of them
@@ -311,10 +319,11 @@ func (m *machine) save() ([]byte, error) {
 }
 
 // The state is saved when the entries since the last time are worth it: when
-// they are longer than the state itself may be, and at least that.
+// they take more room than the state itself may, and at least that.
 const (
-	saveAfter     = 1 << 20
-	savePerTicket = 2 << 10
+	saveAfter     = 128 << 10
+	savePerTicket = 1 << 10
+	entryOverhead = 64
 )
 
 // worthSaving reports, once, that the state should be saved. It does so at the

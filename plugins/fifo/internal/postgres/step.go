@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -22,13 +21,14 @@ type batch struct {
 	requests []request
 	commands []byte
 	arrival  int64 // the last one that gets its place by it
+	publish  bool  // others wait, and hear of it
 }
 
 // maxBatch is how many commands go with one step.
 const maxBatch = 1024
 
 // take returns the batch of the next step.
-func (s *Store) take(op int64) (*batch, error) {
+func (s *Store) take(op int64) *batch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := &batch{}
@@ -61,9 +61,10 @@ func (s *Store) take(op int64) (*batch, error) {
 		b.requests = slices.Insert(b.requests, 0, request{command: command{Give: give}})
 	}
 	if len(b.requests) == 0 {
-		return b, nil
+		return b
 	}
 	b.op = op
+	b.publish = s.listening && s.machine.queue.Waiting() > s.waiting
 	commands := make([]command, len(b.requests))
 	for i, r := range b.requests {
 		if record := r.record(); record != nil {
@@ -71,9 +72,8 @@ func (s *Store) take(op int64) (*batch, error) {
 		}
 		commands[i] = r.command
 	}
-	var err error
-	b.commands, err = json.Marshal(commands)
-	return b, err
+	b.commands = encode(commands)
+	return b
 }
 
 // runs returns how many commands at the beginning of the pending ones say what
@@ -111,12 +111,12 @@ func (s *Store) placeOf(c *call, b *batch) int64 {
 	}
 }
 
-// read applies the entries that a step has read, and reports whether b is among
-// them. It returns the replicas to wake.
-func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
+// read applies the entries that a step has read after the given one, and reports
+// whether b is among them. It returns the replicas to wake.
+func (s *Store) read(entries []entry, after *entry, b *batch) (wake []int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	entries, same := s.machine.fresh(entries)
+	entries, same := s.machine.fresh(entries, after)
 	if !same {
 		s.holdUntil = time.Now().Add(holdFor)
 		return nil, errLost
@@ -124,45 +124,62 @@ func (s *Store) read(entries []entry, b *batch) (wake []int64, err error) {
 	others := make(map[int64]bool)
 	seen := b.op == 0
 	for _, e := range entries {
-		if slices.Contains(e.Gone, s.id) {
-			s.fenced = true
-			return nil, errLost
-		}
-		out, err := s.machine.apply(e)
+		mine, err := s.apply(e, b, others)
 		if err != nil {
 			return nil, err
 		}
-		mine := e.Replica == s.id
-		if mine && e.Op == b.op && b.op != 0 {
-			seen = true
-			s.places.add(b.arrival, e.Seq)
-			s.crowded = crowded(b.requests, out.results)
-			for i, r := range b.requests {
-				s.deliver(r, out.results[i])
-			}
-		}
-		for _, t := range out.granted {
-			s.grant(t, mine, others)
-		}
-		for _, r := range out.recalled {
-			s.recall(r, mine, others)
-		}
-		if s.machine.worthSaving() && mine {
-			s.save()
-		}
+		seen = seen || mine
 	}
 	if !seen {
 		return nil, errLost
 	}
 	if len(entries) > 0 {
-		s.hurry()
-		s.bindAll()
-		s.tell(time.Now())
+		s.setClock()
+		s.settle()
 	}
+	s.catchUp()
 	for id := range others {
 		wake = append(wake, id)
 	}
 	return wake, nil
+}
+
+// apply applies an entry, and reports whether it is what b has become. It adds to
+// others those for whom an entry of this replica has changed something.
+func (s *Store) apply(e entry, b *batch, others map[int64]bool) (seen bool, err error) {
+	if slices.Contains(e.Gone, s.id) {
+		s.fenced = true
+		return false, errLost
+	}
+	out, err := s.machine.apply(e)
+	if err != nil {
+		return false, err
+	}
+	mine := e.Replica == s.id
+	if seen = mine && e.Op == b.op && b.op != 0; seen {
+		s.places.add(b.arrival, e.Seq)
+		s.crowded = crowded(b.requests, out.results)
+		for i, r := range b.requests {
+			s.deliver(r, out.results[i])
+		}
+	}
+	for _, t := range out.granted {
+		s.grant(t, mine, others)
+	}
+	for _, r := range out.recalled {
+		s.recall(r, mine, others)
+	}
+	if s.machine.worthSaving() && mine {
+		s.save()
+	}
+	return seen, nil
+}
+
+// settle does what entries may have made possible.
+func (s *Store) settle() {
+	s.hurry()
+	s.bindAll()
+	s.tell(time.Now())
 }
 
 // crowded reports whether all who ask have to wait, or nobody asks.

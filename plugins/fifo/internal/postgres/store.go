@@ -51,7 +51,9 @@ type Store struct {
 	holdUntil time.Time
 
 	listening bool
-	toldAt    time.Time // when positions were looked at last
+	ahead     map[int64]published // entries that have come before those that they follow
+	missing   bool                // miss is called soon
+	toldAt    time.Time           // when positions were looked at last
 	saving    bool
 	notifying bool
 	asleep    map[int64]bool // replicas to wake

@@ -19,6 +19,8 @@ type loop struct {
 	batch    *batch // of the step that has to be tried again, or nil
 	op       int64
 
+	restUntil time.Time // see gather
+
 	failing time.Time // since when every try has failed, or zero
 	tries   int       // since then
 	told    []string  // why, since then
@@ -56,24 +58,39 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// gatherFor is how long a step waits for more to say, if nothing is urgent.
-const gatherFor = 2 * time.Millisecond
+const (
+	// gatherFor is how long a step waits for more to say, if nothing is urgent.
+	gatherFor = 2 * time.Millisecond
+	// restMost is how long a replica rests at most between two steps that others
+	// hear.
+	restMost = 5 * time.Millisecond
+)
 
 // gather waits a moment for more to say, if all who ask have to wait anyway and
-// nobody waits for what there is to say.
+// nobody waits for what there is to say. While others wait it also rests after a
+// step for as long as that took: what is said together costs less, so a database
+// or a machine that is busy has an answer for all of them sooner.
 func (l *loop) gather(ctx context.Context) {
+	sleep(ctx, time.Until(l.restUntil), nil)
 	l.mu.Lock()
 	wait := l.crowded && !l.pressing && l.machine != nil
 	l.mu.Unlock()
-	if !wait {
+	if wait {
+		sleep(ctx, gatherFor, l.pressed)
+	}
+}
+
+// sleep waits until d has passed or ctx ends or enough says so.
+func sleep(ctx context.Context, d time.Duration, enough <-chan struct{}) {
+	if d <= 0 {
 		return
 	}
-	timer := time.NewTimer(gatherFor)
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-l.pressed:
+	case <-enough:
 	}
 }
 
@@ -100,12 +117,10 @@ func (l *loop) turn(ctx context.Context) error {
 	if l.batch == nil {
 		l.review()
 		l.op++
-		var err error
-		if l.batch, err = l.take(l.op); err != nil {
-			return err
-		}
+		l.batch = l.take(l.op)
 	}
-	entries, began, err := l.step(ctx)
+	after, seq := l.position()
+	entries, end, began, err := l.step(ctx, seq)
 	if err != nil {
 		if ended(err) {
 			l.fence()
@@ -113,41 +128,63 @@ func (l *loop) turn(ctx context.Context) error {
 		}
 		return err
 	}
-	before := l.machine.seq
-	wake, err := l.read(entries, l.batch)
+	wake, err := l.read(entries, after, l.batch)
 	if err != nil {
 		l.lose()
-		return err
+		return errors.Join(err, end())
 	}
+	if l.batch.publish {
+		l.restUntil = time.Now().Add(min(time.Since(began), restMost))
+	}
+	l.inform(ctx, wake, end)
 	l.batch = nil
 	l.believe(began)
-	if l.machine.seq > before {
-		l.setClock()
-	}
-	l.notify(ctx, wake)
 	return nil
+}
+
+// position returns the last entry that was read, or nil if there is none, and its
+// number.
+func (l *loop) position() (*entry, int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.machine.last, l.machine.seq
+}
+
+// inform ends a step, and wakes replicas unless they hear its entry itself.
+func (l *loop) inform(ctx context.Context, wake []int64, end func() error) {
+	if !l.batch.publish {
+		_ = end() // there is nothing left of it
+		l.notify(ctx, wake)
+		return
+	}
+	l.done.Go(func() {
+		if err := end(); err != nil {
+			l.notify(ctx, wake)
+		}
+	})
 }
 
 // setClock looks at the database's clock. The entries of others may have been
 // read long after they were made.
-func (l *loop) setClock() {
-	offset := time.Until(l.machine.at)
-	if offset > l.offset || l.machine.last.Replica == l.id {
-		l.offset = offset
+func (s *Store) setClock() {
+	offset := time.Until(s.machine.at)
+	if offset > s.offset || s.machine.last.Replica == s.id {
+		s.offset = offset
 	}
 }
 
 // step takes a step that is read soon after it was taken: a lease that was
 // granted long ago may have ended meanwhile.
-func (l *loop) step(ctx context.Context) (entries []entry, began time.Time, err error) {
+func (l *loop) step(ctx context.Context, after int64) (entries []entry, end func() error, began time.Time, err error) {
 	for {
 		began = time.Now()
-		stepCtx, cancel := context.WithTimeout(ctx, l.until(stepTimeout))
-		entries, err = l.db.step(stepCtx, l.id, l.batch.op, l.machine.seq, l.tick(), l.batch.commands)
-		cancel()
+		entries, end, err = l.db.step(ctx, step{
+			me: l.id, op: l.batch.op, after: after, tick: l.tick(), commands: l.batch.commands, publish: l.batch.publish,
+		}, l.until(stepTimeout))
 		if err != nil || time.Since(began) < believeFor {
-			return entries, began, err
+			return entries, end, began, err
 		}
+		_ = end() // the next one tells
 	}
 }
 
@@ -249,6 +286,7 @@ func (l *loop) lose() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.machine, l.batch = nil, nil
+	clear(l.ahead)
 	l.loseCredits()
 }
 

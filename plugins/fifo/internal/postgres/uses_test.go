@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/plugins/fifo/internal/reference"
 	"github.com/usherproxy/usher/policy"
 )
@@ -110,28 +111,20 @@ func (c *checker) rightful(u use) bool {
 	return false
 }
 
-// A handCommand is what the log says of a lease that has passed to another request
-// of its replica.
-type handCommand struct {
-	ticketName
-	To    ticketName
-	On    int
-	After int64
-}
-
 // hand ends a lease, and lets an heir run on what it held, who may pass those of
 // whom his replica did not know yet.
-func (c *checker) hand(now time.Time, e row, h *handCommand) {
-	from, to := c.live[h.ticketName], c.live[h.To]
-	if from == nil || to == nil || c.owner[h.ticketName] != e.Replica || c.owner[h.To] != e.Replica || !c.runs(from) || h.After >= e.Seq {
+func (c *checker) hand(now time.Time, e row, h *postgres.Hand) {
+	lease, heir := nameOf(h.ID, h.Attempt), ticketName(h.To)
+	from, to := c.live[lease], c.live[heir]
+	if from == nil || to == nil || c.owner[lease] != e.Replica || c.owner[heir] != e.Replica || !c.runs(from) || h.After >= e.Seq {
 		c.t.Fatalf("entry %d: %+v", e.Seq, h)
 	}
 	c.model.Hand(now, from, &policy.Usage{}, to, h.On, func(o *reference.Entry, scope string) bool {
 		return slices.Contains(c.waits[h.After][o], scope)
 	})
-	delete(c.live, h.ticketName)
-	c.handed[h.To] = h.After
-	c.ran[h.To] = h.On
+	delete(c.live, lease)
+	c.handed[heir] = h.After
+	c.ran[heir] = h.On
 }
 
 // checkHands checks that what the log says about when heirs have started is what

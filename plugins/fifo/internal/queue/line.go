@@ -51,6 +51,7 @@ func encode(scopes []*scope) string {
 // moves the line to blockers, which is what it waits for itself.
 func (q *Queue) join(t *Ticket, l *line, blockers []*scope, now time.Duration) {
 	t.line = l
+	q.waiting++
 	if len(l.tickets) > 0 && l.first().before(t) {
 		l.tickets.insert(t)
 		for _, s := range l.parked {
@@ -68,6 +69,7 @@ func (q *Queue) join(t *Ticket, l *line, blockers []*scope, now time.Duration) {
 func (q *Queue) leave(t *Ticket, now time.Duration) {
 	l := t.line
 	t.line = nil
+	q.waiting--
 	first := l.first() == t
 	for _, s := range l.parked {
 		if first {

@@ -87,6 +87,7 @@ func (l *loader) line(r lineSnapshot) {
 			of = l.queue.openLine(mark(t), t)
 		}
 		t.line = of
+		l.queue.waiting++
 		of.tickets = append(of.tickets, t)
 	}
 	for _, id := range r.Parked {

@@ -11,8 +11,8 @@ import (
 // A Loan is a part of a concurrency scope that a holder was lent, to let requests
 // start on it by itself. For everybody else it counts as taken.
 type Loan struct {
-	Scope string `json:"scope"` // its ID
-	N     int64  `json:"n"`
+	Scope string // its ID
+	N     int64
 }
 
 // A loan is what one holder has of a scope.

@@ -21,6 +21,8 @@ type Queue struct {
 	serial, scopeSerial uint64
 	sweepAt             int
 
+	waiting int // tickets
+
 	touched []*scope // scopes that may have got room, or lost a line
 	granted []*Ticket
 
@@ -132,6 +134,9 @@ func (q *Queue) Next() (time.Time, bool) {
 
 // Find returns the ticket that waits or runs under the given name, or nil.
 func (q *Queue) Find(id string, attempt int) *Ticket { return q.tickets[name{id, attempt}] }
+
+// Waiting returns how many tickets wait.
+func (q *Queue) Waiting() int { return q.waiting }
 
 // begin begins a method: it forgets what the one before left.
 func (q *Queue) begin(now time.Time) time.Duration {

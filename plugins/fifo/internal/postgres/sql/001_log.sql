@@ -6,7 +6,7 @@ CREATE TABLE $schema.entry (
     replica  bigint  NOT NULL, -- who appended it
     op       bigint  NOT NULL, -- the number of the commands of that replica, 0 without commands
     gone     bigint[] NOT NULL, -- replicas whose lease has ended
-    commands bytea   NOT NULL  -- JSON
+    commands bytea   NOT NULL  -- in a form of their own, for their rules
 );
 
 -- Who may append. A row that has expired is removed by whoever comes next.
@@ -32,15 +32,14 @@ END $$;
 
 -- append adds an entry. The caller has entered.
 CREATE FUNCTION $schema.append(me bigint, my_op bigint, who_left bigint[], body bytea) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-    last record;
 BEGIN
-    SELECT e.seq, e.at INTO last FROM $schema.entry e ORDER BY e.seq DESC LIMIT 1;
-    IF NOT FOUND THEN
-        SELECT s.seq, 0::bigint AS at INTO last FROM $schema.snapshot s;
-    END IF;
     INSERT INTO $schema.entry
-    VALUES (last.seq + 1, greatest(last.at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), me, my_op, who_left, body);
+    SELECT l.seq + 1, greatest(l.at, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint), me, my_op, who_left, body
+    FROM (SELECT e.seq, e.at FROM $schema.entry e ORDER BY e.seq DESC LIMIT 1) l;
+    IF NOT FOUND THEN
+        INSERT INTO $schema.entry
+        SELECT s.seq + 1, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, me, my_op, who_left, body FROM $schema.snapshot s;
+    END IF;
 END $$;
 
 -- drop_lapsed ends the leases that have run out, and that of also. The caller
@@ -64,22 +63,30 @@ $$;
 CREATE FUNCTION $schema.step(me bigint, my_op bigint, after bigint, tick bigint, lease interval, body bytea)
 RETURNS SETOF $schema.entry LANGUAGE plpgsql AS $$
 DECLARE
-    lapsed bigint[];
+    lapsed bigint[] := '{}';
     due    boolean := tick > 0 AND tick <= (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+    writes boolean := body <> '' OR due;
+    lives  boolean;
+    renews boolean;
 BEGIN
-    IF body <> '' OR due
-        OR NOT EXISTS (SELECT FROM $schema.replica r WHERE r.id = me AND r.expires > clock_timestamp() + lease * 0.7)
-        OR EXISTS (SELECT FROM $schema.replica r WHERE r.expires <= clock_timestamp())
-    THEN
+    IF NOT writes THEN
+        writes := NOT EXISTS (SELECT FROM $schema.replica r WHERE r.id = me AND r.expires > clock_timestamp() + lease * 0.7)
+            OR EXISTS (SELECT FROM $schema.replica r WHERE r.expires <= clock_timestamp());
+    END IF;
+    IF writes THEN
         PERFORM $schema.enter();
-        IF NOT EXISTS (SELECT FROM $schema.replica r WHERE r.id = me) THEN
+        SELECT bool_or(r.id = me), bool_or(r.expires <= clock_timestamp() + CASE WHEN r.id = me THEN lease * 0.7 ELSE '0' END)
+        INTO lives, renews FROM $schema.replica r;
+        IF lives IS NOT TRUE THEN
             RAISE EXCEPTION 'the lease of replica % has ended', me USING ERRCODE = 'UF001';
         END IF;
-        UPDATE $schema.replica r SET expires = clock_timestamp() + lease
-        WHERE r.id = me AND r.expires <= clock_timestamp() + lease * 0.7
-            -- Nobody has come for as long as a lease: it was the database that was away.
-            OR NOT EXISTS (SELECT FROM $schema.replica o WHERE o.expires > clock_timestamp());
-        lapsed := $schema.drop_lapsed(0, me);
+        IF renews THEN
+            UPDATE $schema.replica r SET expires = clock_timestamp() + lease
+            WHERE r.id = me AND r.expires <= clock_timestamp() + lease * 0.7
+                -- Nobody has come for as long as a lease: it was the database that was away.
+                OR NOT EXISTS (SELECT FROM $schema.replica o WHERE o.expires > clock_timestamp());
+            lapsed := $schema.drop_lapsed(0, me);
+        END IF;
         IF body <> '' AND EXISTS (SELECT FROM $schema.entry e WHERE e.seq > after AND e.replica = me AND e.op >= my_op) THEN
             body := '';
         END IF;
@@ -92,6 +99,20 @@ BEGIN
     RETURN QUERY
         SELECT e.seq, e.at, e.replica, e.op, e.gone, CASE WHEN e.seq > after THEN e.commands ELSE '' END
         FROM $schema.entry e WHERE e.seq >= after ORDER BY e.seq;
+END $$;
+
+-- publish tells everybody who listens to topic the entry that a step has just
+-- appended, and which one it follows, or, if that is too long, that there is
+-- something to read. It is a transaction of its own, since one that notifies waits
+-- for all others that do, until it is on disk. This one does not wait for the disk.
+CREATE FUNCTION $schema.publish(me bigint, my_op bigint, after bigint, topic text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM pg_notify(topic, CASE WHEN e.gone = '{}' AND octet_length(e.commands) <= 5600
+        THEN concat_ws(' ', 'entry', e.seq, e.at, e.replica, e.op, p.at, p.replica, p.op, encode(e.commands, 'base64'))
+        ELSE '0' END)
+    FROM $schema.entry e JOIN $schema.entry p ON p.seq = e.seq - 1
+    WHERE e.seq > after AND e.replica = me AND e.op = my_op;
 END $$;
 
 -- join makes a new replica, which takes the place of old, and returns the state
