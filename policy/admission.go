@@ -50,6 +50,20 @@ type AdmitRequest struct {
 	Waiting func(position int)
 }
 
+// MayWait is to be called when the request cannot start at once because of why.
+// It tells the host that the request begins to wait at a position, of which the
+// first is 1. Where the request must not wait, it returns the [*Rejection] for
+// Admit to return.
+func (r *AdmitRequest) MayWait(position int, why Reason) error {
+	if r.NoWait {
+		return Reject(why, 0)
+	}
+	if r.Waiting != nil {
+		r.Waiting(position)
+	}
+	return nil
+}
+
 // A Lease is the right to run one request.
 type Lease interface {
 	// Candidate returns the index in [AdmitRequest.Candidates] of the

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
@@ -124,5 +125,22 @@ func TestSelectionRankedKeepsTheOrderOfTheAnswer(t *testing.T) {
 	ranked := s.Ranked([]policy.Candidate{a, b, c})
 	if len(ranked) != 2 || ranked[0].ID != "c" || ranked[1].ID != "a" {
 		t.Errorf("Ranked = %v, want c, a", ranked)
+	}
+}
+
+func TestMayWait(t *testing.T) {
+	t.Parallel()
+	told := 0
+	ask := policy.AdmitRequest{Waiting: func(position int) { told = position }}
+	if err := ask.MayWait(3, policy.ReasonRate); err != nil || told != 3 {
+		t.Errorf("position %d was told (%v), want 3", told, err)
+	}
+	if err := (&policy.AdmitRequest{}).MayWait(3, policy.ReasonRate); err != nil {
+		t.Errorf("nobody listens: %v", err)
+	}
+	told, ask.NoWait = 0, true
+	rejection, ok := errors.AsType[*policy.Rejection](ask.MayWait(3, policy.ReasonRate))
+	if !ok || rejection.Reason != policy.ReasonRate || told != 0 {
+		t.Errorf("got %+v, and position %d was told; want a rejection alone", rejection, told)
 	}
 }

@@ -110,7 +110,7 @@ class Service:
 
     async def GetInfo(self, request, context):
         options = [pb.OptionInfo(name=n, type=type(v).__name__, default_json=json.dumps(v).encode()) for n, v in sorted(self.defaults.items())]
-        return pb.GetInfoResponse(name=self.name, version=self.version, policies=[self.name],
+        return pb.GetInfoResponse(name=self.name, version=self.version, policies=[self.name], capabilities=["catalog_parts"],
                                   details=[pb.PolicyInfo(name=self.name, options=options)])
 
     async def ValidateConfig(self, request, context):
@@ -126,7 +126,10 @@ class Service:
 
     async def SyncCatalog(self, request, context):
         if request.catalog:
-            self.catalogs[request.catalog] = list(request.candidates)
+            parts = [part for part in request.parts if part not in self.catalogs]
+            if parts:
+                await context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"unknown catalogs {parts}")
+            self.catalogs[request.catalog] = [c for part in request.parts for c in self.catalogs[part]] + list(request.candidates)
         for name in request.forget:
             self.catalogs.pop(name, None)
         return pb.SyncCatalogResponse()

@@ -17,24 +17,19 @@ type config struct {
 type slots chan struct{}
 
 func (s slots) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
-	free := policy.LeaseFunc(func(context.Context, policy.Outcome) error { <-s; return nil })
 	select {
 	case s <- struct{}{}:
-		return free, nil
 	default:
-		if req.NoWait {
-			return nil, policy.Reject(policy.ReasonConcurrency, 0)
+		if err := req.MayWait(1, policy.ReasonConcurrency); err != nil { // everybody may be the next
+			return nil, err
+		}
+		select {
+		case s <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
-	if req.Waiting != nil {
-		req.Waiting(1) // everybody may be the next
-	}
-	select {
-	case s <- struct{}{}:
-		return free, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return policy.LeaseFunc(func(context.Context, policy.Outcome) error { <-s; return nil }), nil
 }
 
 func build(_ context.Context, c config) (sdk.Policies, error) {
