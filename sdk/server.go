@@ -65,7 +65,7 @@ func newServer(ctx context.Context, name, version string, definitions []Definiti
 }
 
 func (s *server) GetInfo(context.Context, *policypb.GetInfoRequest) (*policypb.GetInfoResponse, error) {
-	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version, Capabilities: []string{wire.CapabilitySession}}
+	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version, Capabilities: []string{wire.CapabilitySession, wire.CapabilityCatalogParts}}
 	for _, d := range s.definitions {
 		info.Policies = append(info.Policies, d.name)
 		details := &policypb.PolicyInfo{Name: d.name}
@@ -163,10 +163,19 @@ func (in *instance) kinds() []policypb.Kind {
 }
 
 func (s *server) SyncCatalog(_ context.Context, req *policypb.SyncCatalogRequest) (*policypb.SyncCatalogResponse, error) {
-	sent := catalog{candidates: make([]policy.Candidate, len(req.GetCandidates())), index: make(map[string]uint32)}
-	for i, c := range req.GetCandidates() {
-		sent.candidates[i] = wire.CandidateFromProto(c)
-		sent.index[c.GetId()] = uint32(i)
+	sent := catalog{index: make(map[string]uint32)}
+	for _, name := range req.GetParts() {
+		part, err := s.catalog(name)
+		if err != nil {
+			return nil, err
+		}
+		sent.candidates = append(sent.candidates, part.candidates...)
+	}
+	for _, c := range req.GetCandidates() {
+		sent.candidates = append(sent.candidates, wire.CandidateFromProto(c))
+	}
+	for i := range sent.candidates {
+		sent.index[sent.candidates[i].ID] = uint32(i)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

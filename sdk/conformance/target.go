@@ -93,6 +93,7 @@ func (x Target) configuration() []Check {
 		{"two instances live side by side", x.outlivesItsTwin},
 		{"an instance is configured once", x.isConfiguredOnce},
 		{"an instance that was drained is unknown", x.isUnknownAfterDrain},
+		{"a large catalog is taken, and forgotten", x.takesLargeCatalogs},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
@@ -66,6 +67,9 @@ type Client struct {
 	rpc     policypb.PolicyServiceClient
 	session *session // nil unless OpenSession was called
 
+	takesParts atomic.Bool // of catalogs; told by Info
+	stock      stock
+
 	mu      sync.Mutex // guards revokes
 	revokes map[leaseKey]func(policy.Reason)
 }
@@ -113,6 +117,7 @@ func (c *Client) Info(ctx context.Context, hostVersion string) (Info, error) {
 	if err != nil {
 		return Info{}, err
 	}
+	c.takesParts.Store(slices.Contains(resp.GetCapabilities(), wire.CapabilityCatalogParts))
 	info := Info{Name: resp.GetName(), Version: resp.GetVersion(), Policies: resp.GetPolicies(), Capabilities: resp.GetCapabilities()}
 	for _, p := range resp.GetDetails() {
 		if info.Options == nil {
@@ -178,19 +183,6 @@ func (c *Client) Configure(ctx context.Context, instance, policyName string, con
 		Restorer:  has(policypb.Kind_KIND_RESTORER),
 		Operable:  has(policypb.Kind_KIND_OPERABLE),
 	}, nil
-}
-
-// SyncCatalog sends a catalog, and lets the process forget others by name.
-func (c *Client) SyncCatalog(ctx context.Context, catalog *Catalog, forget ...string) error {
-	req := &policypb.SyncCatalogRequest{Forget: forget}
-	if catalog != nil {
-		req.Catalog, req.Candidates = catalog.Name, make([]*policypb.Candidate, len(catalog.Candidates))
-		for i, cand := range catalog.Candidates {
-			req.Candidates[i] = wire.CandidateToProto(cand)
-		}
-	}
-	_, err := c.rpc.SyncCatalog(ctx, req)
-	return err
 }
 
 // Drain ends an instance, or all if it has no name.

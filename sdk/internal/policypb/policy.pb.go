@@ -741,10 +741,16 @@ type SyncCatalogRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// catalog is its name. The same name always stands for the same candidates.
 	Catalog string `protobuf:"bytes,1,opt,name=catalog,proto3" json:"catalog,omitempty"`
-	// candidates are all candidates; a request names them by their index.
+	// candidates are all candidates, after those of parts; a request names them
+	// by their index.
 	Candidates []*Candidate `protobuf:"bytes,2,rep,name=candidates,proto3" json:"candidates,omitempty"`
 	// forget names catalogs that no request will use again.
-	Forget        []string `protobuf:"bytes,3,rep,name=forget,proto3" json:"forget,omitempty"`
+	Forget []string `protobuf:"bytes,3,rep,name=forget,proto3" json:"forget,omitempty"`
+	// parts names catalogs that were sent before. The candidates of this one are
+	// theirs, in this order, and stay when a part is forgotten. A part that is not
+	// known is FAILED_PRECONDITION. It is empty unless the plugin has the
+	// capability catalog_parts.
+	Parts         []string `protobuf:"bytes,4,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -796,6 +802,13 @@ func (x *SyncCatalogRequest) GetCandidates() []*Candidate {
 func (x *SyncCatalogRequest) GetForget() []string {
 	if x != nil {
 		return x.Forget
+	}
+	return nil
+}
+
+func (x *SyncCatalogRequest) GetParts() []string {
+	if x != nil {
+		return x.Parts
 	}
 	return nil
 }
@@ -4158,13 +4171,14 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"configJson\"\x7f\n" +
 	"\x11ConfigureResponse\x12+\n" +
 	"\x05kinds\x18\x01 \x03(\x0e2\x15.usher.policy.v1.KindR\x05kinds\x12=\n" +
-	"\vdiagnostics\x18\x02 \x03(\v2\x1b.usher.policy.v1.DiagnosticR\vdiagnostics\"\x82\x01\n" +
+	"\vdiagnostics\x18\x02 \x03(\v2\x1b.usher.policy.v1.DiagnosticR\vdiagnostics\"\x98\x01\n" +
 	"\x12SyncCatalogRequest\x12\x18\n" +
 	"\acatalog\x18\x01 \x01(\tR\acatalog\x12:\n" +
 	"\n" +
 	"candidates\x18\x02 \x03(\v2\x1a.usher.policy.v1.CandidateR\n" +
 	"candidates\x12\x16\n" +
-	"\x06forget\x18\x03 \x03(\tR\x06forget\"\x15\n" +
+	"\x06forget\x18\x03 \x03(\tR\x06forget\x12\x14\n" +
+	"\x05parts\x18\x04 \x03(\tR\x05parts\"\x15\n" +
 	"\x13SyncCatalogResponse\"\xea\x03\n" +
 	"\tCandidate\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +

@@ -32,5 +32,8 @@ const MaxMessageBytes = 64 << 20
 // say so keeps gRPC from measuring it all the time.
 const windowBytes, connectionWindowBytes = 1 << 20, 8 << 20
 
+// CapabilityCatalogParts says that a plugin takes catalogs in parts.
+const CapabilityCatalogParts = "catalog_parts"
+
 // CapabilitySession says that a plugin serves sessions.
 const CapabilitySession = "session"
