@@ -91,6 +91,10 @@ func TestFailoverFollowsTheDisposition(t *testing.T) {
 			answers(429, `{"error":{"message":"Request too large for m","code":"rate_limit_exceeded"}}`), 200,
 			[]string{"k1 429 context_length", "k2 200 ok"},
 		},
+		"too many of Groq": {
+			answers(413, `{"error":{"message":"Request too large for model m on tokens per minute","code":"rate_limit_exceeded"}}`), 200,
+			[]string{"k1 413 context_length", "k2 200 ok"},
+		},
 		"error":          {breaks(), 200, []string{"k1 500 upstream_error", "k2 200 ok"}},
 		"overload":       {answers(503, ""), 200, []string{"k1 503 overloaded", "k2 200 ok"}},
 		"529":            {answers(529, ""), 200, []string{"k1 529 overloaded", "k2 200 ok"}},

@@ -102,7 +102,7 @@ func (r *run) rest(a *attempt) []policy.Candidate {
 	d := a.disposition
 	ofKey := d == policy.RateLimited || d == policy.QuotaExhausted || d == policy.AuthFailed
 	// A prompt that is too long is so for all keys, but a limit may be not.
-	ofModel := d == policy.ContextLength && a.status != http.StatusTooManyRequests
+	ofModel := d == policy.ContextLength && a.status != http.StatusTooManyRequests && a.status != http.StatusRequestEntityTooLarge
 	var rest, same []policy.Candidate
 	for _, c := range r.ranked {
 		switch {

@@ -92,12 +92,15 @@ var anthropic = newDialect(dialect{
 })
 
 // anthropicFaults are the errors of Anthropic and of providers that speak its
-// format. The first rule that matches holds.
+// format, after platform.claude.com/docs/en/api/errors and /rate-limits. The
+// first rule that matches holds.
 var anthropicFaults = []faultRule{
 	{status: []int{400, inStream}, phrases: []string{"prompt is too long", "exceed context limit"}, is: policy.ContextLength},
 
 	// The account has no credit left, or has reached a limit that its owner
-	// set: both are invalid_request_error of status 400.
+	// set: both are invalid_request_error of status 400. That of its tier is a
+	// rate_limit_error with no time to come back but in words.
+	{words: []string{"enforced_spend_limit_reached"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
 	{status: []int{400, 429}, phrases: []string{"credit balance is too low", "api usage limits"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
 	{words: []string{"billing_error"}, is: policy.QuotaExhausted, about: policy.SubjectAccount},
 	{status: []int{402}, is: policy.QuotaExhausted, about: policy.SubjectAccount},

@@ -219,6 +219,12 @@ func errorIn(status int, e gjson.Result) providerError {
 	if pe.kind == "" {
 		pe.kind = e.Get("status").String()
 	}
+	if code := e.Get("details.error_code"); code.Type == gjson.String { // Anthropic
+		pe.reasons = append(pe.reasons, code.Str)
+	}
+	if pe.reset == (reset{}) {
+		pe.reset.at = regained(pe.message)
+	}
 	e.Get("details").ForEach(func(_, detail gjson.Result) bool {
 		pe.add(detail)
 		return true

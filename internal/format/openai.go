@@ -57,15 +57,25 @@ var openAI = newDialect(dialect{
 })
 
 // openAIFaults are the errors of OpenAI and of providers that speak its
-// format. The first rule that matches holds.
+// format. The first rule that matches holds. Their sources are what the
+// providers document, at
+//
+//   - platform.openai.com/docs/guides/error-codes and /rate-limits
+//   - learn.microsoft.com/azure/ai-foundry/openai (Azure)
+//   - console.groq.com/docs/errors and /rate-limits (Groq)
+//   - openrouter.ai/docs/api/reference/errors-and-debugging (OpenRouter)
+//   - api-docs.deepseek.com/quick_start/error_codes (DeepSeek)
+//   - docs.vllm.ai, and the server of llama.cpp
+//
+// and for what is not documented, what their users have reported.
 var openAIFaults = []faultRule{
 	// The prompt is longer than the model's window: OpenAI's code, the type of
 	// llama.cpp, the words of vLLM and of OpenAI's older models.
 	{words: []string{"context_length_exceeded", "exceed_context_size_error"}, is: policy.ContextLength},
 	{status: []int{400}, phrases: []string{"maximum context length"}, is: policy.ContextLength},
-	// One request with more tokens than the key may use in a minute. No wait
-	// helps it, and nobody else should wait for it.
-	{status: []int{429}, phrases: []string{"request too large"}, is: policy.ContextLength},
+	// One request with more tokens than the key may use in a minute, which is a
+	// 413 of Groq. No wait helps it, and nobody else should wait for it.
+	{status: []int{413, 429}, phrases: []string{"request too large"}, is: policy.ContextLength},
 
 	// The account has no credit left, or its plan's window is used up (Codex,
 	// with the instant in error.resets_at). DeepSeek and OpenRouter say 402.
@@ -80,6 +90,7 @@ var openAIFaults = []faultRule{
 
 	// Our account, and our key: OpenAI's codes, the type of Anthropic and
 	// DeepSeek.
+	{status: []int{400, 401, 403}, words: []string{"organization_restricted"}, is: policy.AuthFailed, about: policy.SubjectAccount}, // Groq
 	{status: []int{401, 403}, words: []string{"account_deactivated"}, is: policy.AuthFailed, about: policy.SubjectAccount},
 	{
 		status: []int{401, 403},
@@ -98,8 +109,10 @@ var openAIFaults = []faultRule{
 	// breaker answers and which heals by itself.
 	{status: []int{401}, is: policy.UpstreamError},
 	// So may a 403 without an error object, such as a firewall's page; and the
-	// region that is not served is our own.
+	// region that is not served is our own, as is the network that Azure does
+	// not let in.
 	{status: []int{403}, words: []string{"unsupported_country_region_territory"}, is: policy.UpstreamError},
+	{status: []int{403}, phrases: []string{"virtual network"}, is: policy.UpstreamError},
 	{status: []int{403}, bare: true, is: policy.UpstreamError},
 
 	// Codes before statuses, since an event of a stream has no status. OpenAI
@@ -110,6 +123,7 @@ var openAIFaults = []faultRule{
 		words: []string{"server_is_overloaded", "overloaded_error", "engine_overloaded_error", "slow_down", "service_unavailable_error"},
 		is:    policy.Overloaded,
 	},
+	{status: []int{498}, is: policy.Overloaded}, // Groq's flex tier is full
 	{status: []int{inStream}, words: []string{"invalid_prompt", "invalid_request_error"}, is: policy.ClientFault},
 }
 

@@ -3,6 +3,7 @@ package format
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/usherproxy/usher/policy"
@@ -96,6 +97,18 @@ func duration(s string) (time.Duration, bool) {
 type reset struct {
 	at float64 // seconds since 1970, or 0
 	in float64 // seconds, or 0
+}
+
+// regained returns when an account may be used again, in seconds since 1970, as
+// Anthropic tells it in words, here in lower case; or 0.
+func regained(message string) float64 {
+	_, at, _ := strings.Cut(message, "you will regain access on ")
+	const layout = "2006-01-02 at 15:04 utc"
+	t, err := time.Parse(layout, at[:min(len(at), len(layout))])
+	if err != nil {
+		return 0
+	}
+	return float64(t.Unix())
 }
 
 // wait returns how long it is until the reset.
