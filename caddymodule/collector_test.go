@@ -208,15 +208,14 @@ const callerSpan = "b7ad6b7169203331"
 // eventually waits until check returns nil.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	const patience = 10 * time.Second
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(soon)
 	for {
 		err := check()
 		if err == nil {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("after %s: %v", patience, err)
+			t.Fatalf("after %s: %v", soon, err)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}

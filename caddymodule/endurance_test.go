@@ -13,17 +13,18 @@ import (
 
 // An answer may take longer than each of its parts.
 func TestLongAnswersAreNotCutByTheTimesOfTheirParts_B97(t *testing.T) {
+	const parts = 33
 	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
 		streams(": connected\n\n")(w, r)
-		for range 6 {
+		for range parts {
 			time.Sleep(100 * time.Millisecond)
 			streams(content)(w, r)
 		}
 		streams(streamAnswer)(w, r)
 	})
-	st := serve(t, setup{usher: up.provider("timeout first_event 550ms", "timeout idle 550ms") + model(up)})
+	st := serve(t, setup{usher: up.provider("timeout first_event 3s", "timeout idle 3s") + model(up)})
 	r := st.ask(streamBody, http.StatusOK)
-	if want := ": connected\n\n" + strings.Repeat(content, 6) + streamAnswer; r.body != want {
+	if want := ": connected\n\n" + strings.Repeat(content, parts) + streamAnswer; r.body != want {
 		t.Errorf("got %q", r.body)
 	}
 }

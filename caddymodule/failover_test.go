@@ -112,8 +112,7 @@ func TestFailoverFollowsTheDisposition(t *testing.T) {
 }
 
 func TestFailoverPassesAProviderThatCannotBeReached(t *testing.T) {
-	gone, up := newUpstream(t, chats()), newUpstream(t, chats())
-	gone.Close()
+	gone, up := newAbsent(t), newUpstream(t, chats())
 	st := serve(t, setup{usher: gone.provider() + up.provider() + inOrder + model(gone, up)})
 	r := st.ask(chatBody, http.StatusOK)
 	st.expectAttempts(r, "k1 0 connect_failed", "k1 200 ok")

@@ -160,7 +160,7 @@ func TestPromptThatIsTooLongGoesToLargerWindowsOnly(t *testing.T) {
 func TestRequestIsNotSentAgainWithoutTheTimeForIt(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.then(streams(streamAnswer)))
-	st := serve(t, setup{usher: up.providerOf(key(1)+key(2), "timeout first_event 3s") + inOrder + model(up) + "timeout 4400ms\n"})
+	st := serve(t, setup{usher: up.providerOf(key(1)+key(2), "timeout first_event 5s") + inOrder + model(up) + "timeout 7400ms\n"})
 	r := st.ask(streamBody, http.StatusGatewayTimeout)
 	st.expectAttempts(r, "k1 0 timeout")
 	if got := st.decision(r.id()).Attempts[0].NoRetry; got != "time" {

@@ -226,15 +226,16 @@ func TestDeadlineWhileWaiting(t *testing.T) {
 
 func TestDeadlineIsTheFaultOfACandidateThatHadMostOfTheTime(t *testing.T) {
 	for name, c := range map[string]struct {
-		first time.Duration // until the first key fails
-		want  []string
+		first   time.Duration // until the first key fails
+		timeout string
+		want    []string
 	}{
-		"one hangs":            {time.Hour, []string{"k1 0 timeout"}},
-		"others took the time": {400 * time.Millisecond, []string{"k1 500 upstream_error", "k2 0 denied"}},
+		"one hangs":            {time.Hour, "2s", []string{"k1 0 timeout"}},
+		"others took the time": {2500 * time.Millisecond, "4500ms", []string{"k1 500 upstream_error", "k2 0 denied"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, late(c.first, breaks()), late(time.Hour, chats()))
-			st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up) + "timeout 600ms\n"})
+			st := serve(t, setup{usher: up.providerOf(key(1)+key(2)) + inOrder + model(up) + "timeout " + c.timeout + "\n"})
 			r := st.ask(chatBody, http.StatusGatewayTimeout)
 			st.expectAttempts(r, c.want...)
 		})
@@ -256,7 +257,7 @@ func late(d time.Duration, answer http.HandlerFunc) http.HandlerFunc {
 func TestDeadlineInAStreamIsNotBookedOnTheKey(t *testing.T) {
 	g := newGate(t)
 	up := newUpstream(t, g.flows("data: {\"choices\":[{\"delta\":{\"content\":\"H\"}}]}\n\n", ""))
-	st := serve(t, setup{usher: up.provider() + model(up) + "timeout 300ms\n"})
+	st := serve(t, setup{usher: up.provider() + model(up) + "timeout 2s\n"})
 	resp, err := st.open(http.MethodPost, chatPath, streamBody)
 	if err != nil {
 		t.Fatal(err)

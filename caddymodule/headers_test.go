@@ -226,8 +226,7 @@ func TestTrailersOfAProviderStayThere(t *testing.T) {
 
 // Each answer of the pipeline has one ID, which is ours.
 func TestEachAnswerHasOneID_B90(t *testing.T) {
-	limitedUp, broken, good := newUpstream(t, limited("X-Usher-Request-Id", "forged")), newUpstream(t, chats()), newUpstream(t, chats())
-	broken.Close()
+	limitedUp, broken, good := newUpstream(t, limited("X-Usher-Request-Id", "forged")), newAbsent(t), newUpstream(t, chats())
 	st := serve(t, setup{usher: limitedUp.provider() + broken.provider() + good.provider() + "max_body 1KiB\n" +
 		"model l " + limitedUp.name + "\nmodel b " + broken.name + "\nmodel m " + good.name + "\n"})
 	seen := map[string]bool{}
@@ -344,8 +343,7 @@ func TestRequestsGoToTheAddressOfTheirProvider(t *testing.T) {
 }
 
 func TestSecretsAreNowhereToBeSeen_B91(t *testing.T) {
-	gone := newUpstream(t, chats())
-	gone.Close()
+	gone := newAbsent(t)
 	bad := newUpstream(t, answers(http.StatusUnauthorized, `{"error":{"message":"Incorrect API key provided: `+secret2+`","code":"invalid_api_key"}}`))
 	cut := newUpstream(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "100")

@@ -131,8 +131,8 @@ func TestAfterAHeartbeatErrorsAreEvents(t *testing.T) {
 		option string
 		want   string
 	}{
-		"the queue's refusal":  {chatPath, nil, "admit fifo {\nmax_wait 1s\n}\n", `data: {"error":{"message":"the request waited for a free place as long as it may","type":"rate_limit_error","param":null,"code":"queue_timeout"}}` + "\n\n"},
-		"the deadline":         {chatPath, nil, "timeout 1s\n", `data: {"error":{"message":"the request took longer than this gateway allows","type":"server_error","param":null,"code":"deadline_exceeded"}}` + "\n\n"},
+		"the queue's refusal":  {chatPath, nil, "admit fifo {\nmax_wait 3s\n}\n", `data: {"error":{"message":"the request waited for a free place as long as it may","type":"rate_limit_error","param":null,"code":"queue_timeout"}}` + "\n\n"},
+		"the deadline":         {chatPath, nil, "timeout 3s\n", `data: {"error":{"message":"the request took longer than this gateway allows","type":"server_error","param":null,"code":"deadline_exceeded"}}` + "\n\n"},
 		"the provider's error": {chatPath, answers(400, "{\"error\": {\"message\":\"no\",\n\"type\":\"x\"}}"), "", `data: {"error":{"message":"no","type":"x"}}` + "\n\n"},
 		"of a responses":       {"/v1/responses", answers(400, `{"error": {"message":"no","type":"x","param":"input"}}`), "", "event: error\ndata: " + `{"type":"error","code":"x","message":"no","param":"input","sequence_number":0}` + "\n\n"},
 		"an error of no words": {chatPath, answers(500, "<html>"), "", `data: {"error":{"message":"the provider failed","type":"server_error","param":null,"code":"upstream_error"}}` + "\n\n"},

@@ -154,8 +154,8 @@ func TestTimesThatAreOverAreToldByTheirNames_B97(t *testing.T) {
 
 func TestTimeToTheFirstEventFailsOver(t *testing.T) {
 	g := newGate(t)
-	up := newUpstream(t, g.then(streams(streamAnswer)), streams(streamAnswer))
-	st := serve(t, setup{usher: up.providerOf(key(1)+key(2), "timeout first_event 200ms") + inOrder + model(up)})
+	hangs, up := newUpstream(t, g.then(streams(streamAnswer))), newUpstream(t, streams(streamAnswer))
+	st := serve(t, setup{usher: hangs.provider("timeout first_event 1s") + up.providerOf(key(2)) + inOrder + model(hangs, up)})
 	r := st.ask(streamBody, http.StatusOK)
 	if r.body != streamAnswer {
 		t.Errorf("got %q", r.body)

@@ -45,7 +45,7 @@ func runTests(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, "stop Caddy:", err)
 		return 1
 	}
-	for deadline := time.Now().Add(20 * time.Second); caddymodule.InUse() && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(soon); caddymodule.InUse() && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if caddymodule.InUse() {

@@ -177,11 +177,10 @@ func TestChangesDoNotWakeAllAtOnce(t *testing.T) {
 	for i := range int64(3000) {
 		ws.Join(i)
 	}
-	began := time.Now()
 	ws.Changed(nil)
 	due := ws.Due()
-	if !slices.IsSortedFunc(due, time.Time.Compare) || due[999].Sub(due[0]) < 900*time.Millisecond || due[2999].Sub(began) > 2*time.Second {
-		t.Errorf("woken after %s, %s and %s", due[0].Sub(began), due[999].Sub(began), due[2999].Sub(began))
+	if !slices.IsSortedFunc(due, time.Time.Compare) || due[999].Sub(due[0]) < 900*time.Millisecond || due[2999].Sub(due[0]) > 2*time.Second {
+		t.Errorf("woken %s and %s after the first", due[999].Sub(due[0]), due[2999].Sub(due[0]))
 	}
 }
 

@@ -219,7 +219,7 @@ func TestEndsOfSessions_B146(t *testing.T) {
 		"not allowed":  {websocket.StatusPolicyViolation, "bye", policy.ClientFault, "", ""},
 		"dropped":      {0, "drop", policy.UpstreamError, "", ""},
 		"nothing said": {0, "", policy.OK, "session_idle", "session {\nidle 200ms\n}\n"},
-		"too old":      {0, "", policy.OK, "session_age", "session {\nage 500ms\n}\n"},
+		"too old":      {0, "", policy.OK, "session_age", "session {\nage 2s\n}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, converses(c.code))

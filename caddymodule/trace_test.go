@@ -271,8 +271,7 @@ func TestTraceOfACallerWhoLeft_B132(t *testing.T) {
 }
 
 func TestTraceTellsWhyAConnectionFailed(t *testing.T) {
-	up := newUpstream(t, chats())
-	up.Close()
+	up := newAbsent(t)
 	st := serve(t, setup{usher: up.provider() + model(up)})
 	id := newTraceID()
 	st.ask(chatBody, http.StatusBadGateway, inTrace(id))

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/usherproxy/usher/internal/freeport"
 )
 
 // An upstream is a provider that answers as its test says, and remembers what
@@ -42,6 +44,14 @@ func newUpstream(t *testing.T, answers ...http.HandlerFunc) *upstream {
 		u.CloseClientConnections()
 		u.Close()
 	})
+	return u
+}
+
+// newAbsent returns an upstream at an address where nobody listens.
+func newAbsent(t *testing.T) *upstream {
+	t.Helper()
+	u := newUpstream(t, chats())
+	u.URL = fmt.Sprintf("http://127.0.0.1:%d", freeport.ForTest(t))
 	return u
 }
 
