@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/usherproxy/usher/internal/pluginhost"
 )
 
 // byHand starts the test plugin as one does who debugs it. It ends with the
@@ -44,10 +46,8 @@ func TestAPluginThatWasStartedByHandIsAttached(t *testing.T) {
 		t.Errorf("attached to nothing: %v", err)
 	}
 	plugin := byHand(t, socket)
-	w, err := startWith(t, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p, log := startSpec(t, pluginhost.StartStern, spec)
+	w := populate(t, p, log, `{}`)
 	running := w.run(t)
 
 	// It is stopped at a breakpoint for longer than a plugin may hang.
@@ -59,7 +59,7 @@ func TestAPluginThatWasStartedByHandIsAttached(t *testing.T) {
 	select {
 	case err := <-admitted:
 		t.Fatalf("a plugin that is stopped answers: %v", err)
-	case <-time.After(3 * time.Second):
+	case <-time.After(6 * time.Second):
 	}
 	signal(t, plugin.Process.Pid, syscall.SIGCONT)
 	if err := <-admitted; err != nil || w.PID() != relay {

@@ -13,6 +13,14 @@ func StartImpatient(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, e
 	return start(ctx, spec, log, impatient)
 }
 
+// StartStern is like [StartImpatient], and takes a process that does not answer for
+// hung as soon as Start does.
+func StartStern(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, error) {
+	t := impatient
+	t.probeTimeout, t.tellTimeout = 2*time.Second, 2*time.Second
+	return start(ctx, spec, log, t)
+}
+
 // StartUnforgiving is like [StartImpatient], but takes no process for healthy
 // because it has lived for a while.
 func StartUnforgiving(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin, error) {
@@ -23,12 +31,12 @@ func StartUnforgiving(ctx context.Context, spec Spec, log *zap.Logger) (*Plugin,
 
 var impatient = timing{
 	probeEvery:   50 * time.Millisecond,
-	probeTimeout: 2 * time.Second,
+	probeTimeout: 20 * time.Second,
 	backoffMin:   5 * time.Millisecond,
 	backoffMax:   50 * time.Millisecond,
 	healthyAfter: time.Second,
-	setUpTimeout: 10 * time.Second,
-	tellTimeout:  2 * time.Second,
+	setUpTimeout: time.Minute,
+	tellTimeout:  20 * time.Second,
 	tellAgain:    50 * time.Millisecond,
 	killAfter:    2500 * time.Millisecond,
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ import (
 
 func TestHungProcessIsReplaced_B110(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, `{}`)
+	w := newSternWorld(t, `{}`)
 	var running []*policy.Request
 	for range limit {
 		running = append(running, w.run(t))
@@ -48,7 +49,7 @@ func TestHungProcessIsReplaced_B110(t *testing.T) {
 // next one.
 func TestQuestionOutlivesHungProcess(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, `{}`)
+	w := newSternWorld(t, `{}`)
 	suspend(t, w.PID())
 	r := w.request()
 	// It is killed a little after that.
@@ -90,16 +91,18 @@ func TestLateAdmissionIsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, `{}`)
 	slow := populate(t, w.Plugin, w.log, `{"name": "slow", "at": "select", "do": "sleep"}`)
+	var requests sync.WaitGroup
 	for range 2 * limit {
-		go func() {
+		requests.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 900*time.Millisecond)
 			defer cancel()
 			if r := slow.request(); slow.admit(ctx, r) == nil {
 				slow.release(r)
 			}
-		}()
+		})
 	}
-	time.Sleep(1100 * time.Millisecond)
+	requests.Wait()
+	time.Sleep(200 * time.Millisecond) // until their answers come
 	slow.holds(t, 0, 0)
 	slow.empty(t)
 }
@@ -107,14 +110,13 @@ func TestLateAdmissionIsTakenBack(t *testing.T) {
 // A stopped plugin does not hold a call beyond its deadline.
 func TestCallsEndAtTheirDeadline_B110(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, `{}`)
+	w := newSternWorld(t, `{}`)
 	suspend(t, w.PID())
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	began := time.Now()
 	err := w.admit(ctx, w.request())
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
+	if w.Restarts() > 0 {
+		t.Error("it took until the plugin was found to hang")
 	}
 	if !host.TimedOut(err) || !strings.HasPrefix(err.Error(), "ask plugin test: ") {
 		t.Errorf("got %v", err)

@@ -31,7 +31,7 @@ func TestRefusedObservationLosesNoRelease(t *testing.T) {
 // A release that takes long is told again, and ends one lease.
 func TestSlowReleaseIsToldAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, `{"at": "release", "do": "hang", "once": "`+t.TempDir()+`/once"}`)
+	w := newSternWorld(t, `{"at": "release", "do": "hang", "once": "`+t.TempDir()+`/once"}`)
 	first, second := w.run(t), w.run(t)
 	w.observe(first)
 	w.release(first)

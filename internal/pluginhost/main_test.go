@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -45,6 +46,18 @@ func prepare(dir string) error {
 		return err
 	}
 	return os.Setenv("TMPDIR", tmp)
+}
+
+// executable writes a file that can be executed. Nothing is forked meanwhile: a
+// child would hold the file open for a moment, and what is open for writing cannot
+// be executed.
+func executable(t testing.TB, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // cleanUp reports sockets that are left, and returns the exit code.

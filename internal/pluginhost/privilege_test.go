@@ -48,9 +48,7 @@ func TestOnlyThePinnedExecutableRuns(t *testing.T) {
 	w.release(w.run(t))
 
 	// The file becomes another one. What runs goes on, and nothing else runs.
-	if err := os.WriteFile(spec.Path+".other", []byte("#!/bin/sh\nexec "+pluginPath+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable(t, spec.Path+".other", "#!/bin/sh\nexec "+pluginPath+"\n")
 	other := spec
 	other.Path += ".other"
 	want := "its checksum is sha256:" + checksum(t, other.Path)

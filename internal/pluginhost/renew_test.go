@@ -31,12 +31,7 @@ func startInstalled(t *testing.T) (*world, pluginhost.Spec) {
 	spec := testSpec()
 	spec.Path = filepath.Join(t.TempDir(), "plugin")
 	install(t, pluginPath, spec.Path)
-	log := newLogs(t)
-	p, err := pluginhost.StartImpatient(t.Context(), spec, log.logger)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { closePlugin(p) })
+	p, log := startSpec(t, pluginhost.StartImpatient, spec)
 	return populate(t, p, log, `{}`), spec
 }
 

@@ -196,6 +196,12 @@ func TestNextProcessWaitsForWhatWasAnswered(t *testing.T) {
 	}()
 	<-answered
 	w.kill(t)
+	eventually(t, func() error {
+		if w.PID() != 0 {
+			return errors.New("the process serves")
+		}
+		return nil
+	})
 	time.Sleep(200 * time.Millisecond) // enough for a restart
 	if w.PID() != 0 || len(w.log.find("built", nil)) > 1 {
 		t.Error("another process was set up meanwhile")

@@ -17,13 +17,14 @@ func TestStartErrorsSayWhatIsWrong(t *testing.T) {
 	dir := t.TempDir()
 	script := func(name, text string, mode os.FileMode) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		executable(t, path, text)
+		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
 		return path
 	}
 	sh := func(name, text string) string { return script(name, "#!/bin/sh\n"+text+"\n", 0o700) }
-	const slow = "did not begin to serve within 500ms (start_timeout)"
+	const slow = "did not begin to serve within 3s (start_timeout)"
 	for _, tc := range []struct {
 		name, path string
 		want       []string // parts of the error
@@ -51,14 +52,13 @@ func TestStartErrorsSayWhatIsWrong(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			spec := pluginhost.Spec{Name: "fair", Path: tc.path, StartTimeout: 500 * time.Millisecond}
-			began := time.Now()
+			spec := pluginhost.Spec{Name: "fair", Path: tc.path, StartTimeout: patience}
+			if tc.want[0] == slow {
+				spec.StartTimeout = 3 * time.Second
+			}
 			_, err := pluginhost.StartImpatient(t.Context(), spec, newLogs(t).logger)
 			if err == nil {
 				t.Fatal("started")
-			}
-			if took := time.Since(began); took > patience/2 {
-				t.Errorf("took %s", took)
 			}
 			for _, want := range append(tc.want, "start plugin fair ("+tc.path+")") {
 				if !strings.Contains(err.Error(), want) {
@@ -92,9 +92,7 @@ func gone(t *testing.T, word string) {
 func TestStartEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "silent")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\nsleep 600\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable(t, path, "#!/bin/sh\nsleep 600\n")
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(50*time.Millisecond, cancel)
 	spec := pluginhost.Spec{Name: "fair", Path: path, StartTimeout: time.Hour}
@@ -111,9 +109,7 @@ func TestStartEndsWithItsContext(t *testing.T) {
 func TestPluginGetsOnlyTheEnvironmentItWasGiven_B95(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "env")
-	if err := os.WriteFile(path, []byte("#!/bin/sh\n/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' ' >&2\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	executable(t, path, "#!/bin/sh\n/usr/bin/env | /usr/bin/cut -d= -f1 | /usr/bin/sort | /usr/bin/tr '\\n' ' ' >&2\n")
 	spec := pluginhost.Spec{Name: "fair", Path: path, Env: []string{"MINE=1"}, StartTimeout: patience}
 	_, err := pluginhost.StartImpatient(t.Context(), spec, newLogs(t).logger)
 	const want = "MINE PLUGIN_MAX_PORT PLUGIN_MIN_PORT PLUGIN_PROTOCOL_VERSIONS PLUGIN_UNIX_SOCKET_DIR PWD USHER_LIFELINE USHER_POLICY_PLUGIN"

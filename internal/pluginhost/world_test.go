@@ -27,7 +27,7 @@ import (
 )
 
 // patience is how long something may take that should take no time.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // limit is how many requests may run at once.
 const limit = 3
@@ -42,16 +42,22 @@ type world struct {
 }
 
 func testSpec() pluginhost.Spec {
-	return pluginhost.Spec{Name: "test", Path: pluginPath, StartTimeout: 10 * time.Second, HostVersion: "test"}
+	return pluginhost.Spec{Name: "test", Path: pluginPath, StartTimeout: patience, HostVersion: "test"}
 }
 
 // startPlugin starts the test plugin. It is closed when the test has ended.
 func startPlugin(t testing.TB, args ...string) (*pluginhost.Plugin, *logs) {
 	t.Helper()
-	log := newLogs(t)
 	spec := testSpec()
 	spec.Args = args
-	p, err := pluginhost.StartImpatient(t.Context(), spec, log.logger)
+	return startSpec(t, pluginhost.StartImpatient, spec)
+}
+
+// startSpec starts a plugin by one of the functions for that.
+func startSpec(t testing.TB, start func(context.Context, pluginhost.Spec, *zap.Logger) (*pluginhost.Plugin, error), spec pluginhost.Spec) (*pluginhost.Plugin, *logs) {
+	t.Helper()
+	log := newLogs(t)
+	p, err := start(t.Context(), spec, log.logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +66,7 @@ func startPlugin(t testing.TB, args ...string) (*pluginhost.Plugin, *logs) {
 }
 
 func closePlugin(p *pluginhost.Plugin) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	p.Close(ctx)
 }
@@ -69,6 +75,13 @@ func closePlugin(p *pluginhost.Plugin) {
 func newWorld(t testing.TB, options string) *world {
 	t.Helper()
 	p, log := startPlugin(t)
+	return populate(t, p, log, options)
+}
+
+// newSternWorld is newWorld with a host that takes a process for hung soon.
+func newSternWorld(t testing.TB, options string) *world {
+	t.Helper()
+	p, log := startSpec(t, pluginhost.StartStern, testSpec())
 	return populate(t, p, log, options)
 }
 
