@@ -78,13 +78,13 @@ func (a *App) acquireOwn(ctx context.Context) (*pluginhost.Plugin, error) {
 		return nil, fmt.Errorf("find own executable: %w", err)
 	}
 	return a.acquireProcess(ctx, pluginhost.Spec{
-		Name: builtInName, Path: path, Args: []string{BuiltInCommand}, Env: builtInEnv(os.Environ(), a.tracing != nil),
+		Name: builtInName, Path: path, Args: []string{BuiltInCommand}, Env: builtInEnv(os.Environ(), !a.DisableTelemetry),
 		StartTimeout: time.Duration(defaultStartTimeout), HostVersion: Version(),
 	})
 }
 
 // builtInEnv returns the part of the environment that the built-in policies
-// get: where Caddy keeps its files, and where traces go if they are exported.
+// get: where Caddy keeps its files, and where telemetry goes if it is exported.
 func builtInEnv(environ []string, export bool) []string {
 	var env []string
 	for _, e := range environ {

@@ -21,12 +21,13 @@
 // panic in a policy is an error of that one call. The process ends when its
 // host does, however the host ends.
 //
-// # Logs and traces
+// # Logs, traces and metrics
 //
 // What a policy logs with log/slog arrives in Usher's log, under the plugin's
 // name. The contexts that policies are called with carry the span of the
-// request, and the provider that [otel.GetTracerProvider] returns exports to
-// where the OTEL_* environment of the plugin points. Nothing must be written to
+// request, and the providers that [otel.GetTracerProvider] and
+// [otel.GetMeterProvider] return export to where the OTEL_* environment of the
+// plugin points. A policy that runs inline has no meter. Nothing must be written to
 // standard output by hand; what is written there is logged.
 //
 // Package policytest checks that a policy keeps its contract.

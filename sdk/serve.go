@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -43,10 +44,7 @@ func ServeAll(name string, definitions ...Definition) {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	version := buildVersion()
-	flush, err := startTracing(ctx, name, version)
-	if err != nil {
-		log.Error("traces are not exported", "error", err) // and everything else works
-	}
+	flush := startTelemetry(ctx, name, version)
 	s := newServer(ctx, name, version, definitions)
 	if socket := os.Getenv(attachEnv); socket != "" {
 		if err := serveByHand(s, socket); err != nil {
@@ -73,7 +71,32 @@ func ServeAll(name string, definitions ...Definition) {
 	end()
 }
 
-// end closes all instances and flushes what they traced.
+// startTelemetry exports traces and metrics if the environment asks for it. Where that fails,
+// everything else works. The returned function flushes and ends it.
+func startTelemetry(ctx context.Context, name, version string) (flush func(context.Context) error) {
+	var all []func(context.Context) error
+	for what, start := range map[string]func(ctx context.Context, name, version string) (func(context.Context) error, error){
+		"traces": startTracing, "metrics": startMetrics,
+	} {
+		flush, err := start(ctx, name, version)
+		if err != nil {
+			slog.Error(what+" are not exported", "error", err)
+			continue
+		}
+		all = append(all, flush)
+	}
+	return func(ctx context.Context) error {
+		errs := make([]error, len(all))
+		var done sync.WaitGroup
+		for i, flush := range all {
+			done.Go(func() { errs[i] = flush(ctx) })
+		}
+		done.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+// end closes all instances and flushes what they traced and measured.
 func (s *server) end(stop func(), flush func(context.Context) error) {
 	stop()
 	ctx, cancel := context.WithTimeout(context.Background(), exitTimeout)
@@ -82,7 +105,7 @@ func (s *server) end(stop func(), flush func(context.Context) error) {
 		slog.Error("drain", "error", err)
 	}
 	if err := flush(ctx); err != nil {
-		slog.Warn("flush traces", "error", err)
+		slog.Warn("flush telemetry", "error", err)
 	}
 }
 

@@ -35,13 +35,22 @@ func NewTracerProvider(ctx context.Context, service, version string) (*sdktrace.
 	if err != nil {
 		return nil, fmt.Errorf("create trace exporter: %w", err)
 	}
+	res, err := describeProcess(ctx, service, version)
+	if err != nil {
+		return nil, err
+	}
+	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
+}
+
+// describeProcess returns what spans and metrics say of this process.
+func describeProcess(ctx context.Context, service, version string) (*resource.Resource, error) {
 	res, err := resource.New(ctx,
 		resource.WithAttributes(semconv.ServiceName(service), semconv.ServiceVersion(version)),
 		resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil {
-		return nil, fmt.Errorf("describe trace resource: %w", err)
+		return nil, fmt.Errorf("describe telemetry resource: %w", err)
 	}
-	return sdktrace.NewTracerProvider(sdktrace.WithBatcher(exporter), sdktrace.WithResource(res)), nil
+	return res, nil
 }
 
 // startTracing makes [NewTracerProvider]'s the global one. The returned

@@ -21,6 +21,7 @@ import (
 type collector struct {
 	address string
 	file    string
+	metrics string // the file for them
 }
 
 func startCollector(t *testing.T) *collector {
@@ -30,9 +31,9 @@ func startCollector(t *testing.T) *collector {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	c := &collector{address: fmt.Sprintf("127.0.0.1:%d", freeport.ForTest(t)), file: filepath.Join(dir, "traces.json")}
+	c := &collector{address: fmt.Sprintf("127.0.0.1:%d", freeport.ForTest(t)), file: filepath.Join(dir, "traces.json"), metrics: filepath.Join(dir, "metrics.json")}
 	cmd := exec.Command(need(t, filepath.Join(cache, "usher-ci", "collector")), "--config", need(t, "collector/config.yaml"))
-	cmd.Env = []string{"E2E_OTLP=" + c.address, "E2E_TRACES=" + c.file}
+	cmd.Env = []string{"E2E_OTLP=" + c.address, "E2E_TRACES=" + c.file, "E2E_METRICS=" + c.metrics}
 	runUntilEnd(t, cmd)
 	eventually(t, startTimeout, func() error {
 		conn, err := net.Dial("tcp", c.address)
@@ -52,6 +53,7 @@ func (c *collector) env() []string {
 		"OTEL_EXPORTER_OTLP_PROTOCOL=grpc",
 		"OTEL_EXPORTER_OTLP_INSECURE=true",
 		"OTEL_BSP_SCHEDULE_DELAY=200",
+		"OTEL_METRIC_EXPORT_INTERVAL=200",
 	}
 }
 

@@ -55,6 +55,9 @@ type SharedStatus struct {
 	Replicas []postgres.ReplicaStatus `json:"replicas"`
 }
 
+// stateUp is the state of a shared store that answers.
+const stateUp = "up"
+
 var _ policy.Operable = (*admitter)(nil)
 
 // Operate knows the command "status".
@@ -80,7 +83,7 @@ func (s *shared) status() Status {
 	health, _ := s.postgres.Health()
 	known := s.postgres.Status()
 	of := &SharedStatus{
-		Schema: s.schema, State: "up", Since: health.Since, Notifications: health.Listening, OnError: s.mode, Replicas: known.Replicas,
+		Schema: s.schema, State: stateUp, Since: health.Since, Notifications: health.Listening, OnError: s.mode, Replicas: known.Replicas,
 	}
 	switch {
 	case health.Away:

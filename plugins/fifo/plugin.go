@@ -2,6 +2,7 @@ package fifo
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/usherproxy/usher/plugins/fifo/internal/memory"
@@ -24,30 +25,37 @@ func (p *Plugin) Definition() sdk.Definition {
 	return sdk.Define("fifo", DefaultConfig(), p.build)
 }
 
-func (p *Plugin) build(_ context.Context, config Config) (sdk.Policies, error) {
-	policies := sdk.Policies{}
-	store := Store(p.memory)
+func (p *Plugin) build(ctx context.Context, config Config) (sdk.Policies, error) {
+	a := &admitter{store: p.memory, rules: config.rules()}
+	leave := func(context.Context) error { return nil }
 	if config.Store == storePostgres {
-		s, leave, err := p.databases.open(database{config.DSN, config.Schema}, config.OnStoreError)
+		s, leaves, err := p.databases.open(database{config.DSN, config.Schema}, config.OnStoreError)
 		if err != nil {
-			return policies, err
+			return sdk.Policies{}, err
 		}
-		store, policies.Close = s, leave
+		a.store, leave = s, leaves
 	}
-	policies.Admission = &admitter{store: store, rules: config.rules()}
-	return policies, nil
+	var err error
+	if a.meter, err = newMeter(a.status); err != nil {
+		return sdk.Policies{}, errors.Join(err, leave(ctx))
+	}
+	end := func(ctx context.Context) error { return errors.Join(a.meter.close(), leave(ctx)) }
+	return sdk.Policies{Admission: a, Close: end}, nil
 }
 
 // An admitter is one instance: a store and the rules for its requests.
 type admitter struct {
 	store Store
 	rules Rules
+	meter *meter
 }
 
 var _ policy.Restorer = (*admitter)(nil)
 
 func (a *admitter) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
-	return a.store.Admit(ctx, req, a.rulesFor(req.Request, time.Now()))
+	lease, err := a.store.Admit(ctx, req, a.rulesFor(req.Request, time.Now()))
+	a.meter.count(ctx, a.store, err)
+	return lease, err
 }
 
 // rulesFor returns the rules for a request. One that has waited already, in

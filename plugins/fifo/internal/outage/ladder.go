@@ -209,6 +209,12 @@ func (l *Ladder) now() (State, context.Context) {
 	return l.state, l.epoch
 }
 
+// State returns who decides at this moment.
+func (l *Ladder) State() State {
+	state, _ := l.now()
+	return state
+}
+
 // Standing is what is to be known of a ladder.
 type Standing struct {
 	State    State     `json:"state"`
