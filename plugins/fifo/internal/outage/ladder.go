@@ -146,17 +146,20 @@ func (l *Ladder) follow() {
 	switch {
 	case l.closed:
 	case health.Away && l.state != Alone:
-		l.leave(health.Problem)
+		l.leave(health)
 	case !health.Away && l.state == Alone:
 		l.comeBack()
 	}
 }
 
 // leave goes on alone.
-func (l *Ladder) leave(why *postgres.Problem) {
+func (l *Ladder) leave(why postgres.Health) {
 	if l.returns != nil {
 		l.returns.Stop()
 		l.returns = nil
+	}
+	if n := int64(why.Others); n > 0 { // who go on with the whole limits
+		l.share = share{max(l.share.replicas, n+1), n}
 	}
 	l.alone = memory.New()
 	for h := range l.held {
@@ -164,7 +167,7 @@ func (l *Ladder) leave(why *postgres.Problem) {
 	}
 	l.enter(Alone)
 	slog.Default().Error("the store of leases is out of reach: going on alone where on_store_error says so",
-		"error", fmt.Sprint(why), "replicas", l.share.replicas, "running", len(l.held),
+		"error", fmt.Sprint(why.Problem), "replicas", l.share.replicas, "running", len(l.held),
 		"overdraft", "up to (replicas-1)/replicas of a limit, until what ran before has ended")
 }
 

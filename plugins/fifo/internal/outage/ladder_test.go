@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/goleak"
 
 	"github.com/usherproxy/usher/internal/pgserver"
@@ -198,4 +199,44 @@ func TestGoingOnOpen_B128(t *testing.T) {
 	refused(t, s, ask("after", 4, 1), policy.ReasonConcurrency)
 	release(t, leases...)
 	release(t, admit(t, s, ask("last", 5, 1)))
+}
+
+// Replicas of another version, which decides by other rules, go on with the whole
+// limits. Who is kept away by them takes a share as if it were one of them.
+func TestOtherRulesLeaveAShare(t *testing.T) {
+	t.Parallel()
+	server := startServer(t)
+	first, err := postgres.Open(server.DSN(), "usher")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Admit(t.Context(), ask("first", 1, 1), queue.Rules{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := pgx.Connect(t.Context(), server.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // the server may be away
+	const others = `UPDATE usher.snapshot SET rules = -1;
+		INSERT INTO usher.replica (expires) SELECT clock_timestamp() + interval '1 hour' FROM generate_series(1, 3)`
+	if _, err := conn.Exec(t.Context(), others); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, server, outage.Local)
+	is(t, s, outage.Alone, 4)
+	admit(t, s, ask("a", 1, 8))
+	admit(t, s, ask("b", 2, 8))
+	third := ask("c", 3, 8)
+	third.NoWait = true
+	if _, err := s.Admit(t.Context(), third, queue.Rules{}); err == nil {
+		t.Error("a third of 8 was admitted beside three replicas that have them all")
+	}
+	if _, err := conn.Exec(t.Context(), `DELETE FROM usher.replica`); err != nil {
+		t.Fatal(err)
+	}
+	is(t, s, outage.Shared, 1)
 }

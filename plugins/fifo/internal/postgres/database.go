@@ -27,6 +27,7 @@ type entry struct {
 type database struct {
 	pool   *pgxpool.Pool
 	schema string
+	rules  int // rulesVersion, but in tests
 }
 
 // connections is how many a store holds at most: one for the steps, and two for
@@ -46,12 +47,12 @@ func openDatabase(dsn, schema string) (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &database{pool, schema}, nil
+	return &database{pool, schema, rulesVersion}, nil
 }
 
 func (db *database) join(ctx context.Context, old int64) (id, seq int64, state []byte, err error) {
 	err = db.pool.QueryRow(ctx, expand(`SELECT id, seq, state FROM $schema.join($1, $2, $3)`, db.schema),
-		old, rulesVersion, lease).Scan(&id, &seq, &state)
+		old, db.rules, lease).Scan(&id, &seq, &state)
 	return id, seq, state, err
 }
 
@@ -61,11 +62,12 @@ func (db *database) leave(ctx context.Context, me int64) error {
 }
 
 func (db *database) save(ctx context.Context, seq int64, state []byte) error {
-	_, err := db.pool.Exec(ctx, expand(`SELECT $schema.save($1, $2, $3, $4)`, db.schema), rulesVersion, seq, state, keep)
+	_, err := db.pool.Exec(ctx, expand(`SELECT $schema.save($1, $2, $3, $4)`, db.schema), db.rules, seq, state, keep)
 	return err
 }
 
-// everybody is in place of the replicas to wake.
+// everybody is in place of the replicas to wake, when one has left: it may be the
+// last one of its rules.
 var everybody = []int64{0}
 
 // notify wakes replicas. A notification makes its transaction wait for all
@@ -101,8 +103,16 @@ func (db *database) listen(ctx context.Context) (*pgx.Conn, error) {
 // ended reports whether err says that the lease of the replica has ended.
 func ended(err error) bool { return hasCode(err, "UF001") }
 
-// otherRules reports whether err says that replicas with other rules run.
-func otherRules(err error) bool { return hasCode(err, "UF002") }
+// otherRules returns how many replicas with other rules run, if that is what err
+// says, or 0.
+func otherRules(err error) int {
+	e, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || e.Code != "UF002" {
+		return 0
+	}
+	n, _ := strconv.Atoi(e.Detail) // join says how many
+	return max(n, 1)
+}
 
 func hasCode(err error, code string) bool {
 	e, ok := errors.AsType[*pgconn.PgError](err)

@@ -127,6 +127,12 @@
 // read, if it does not bring that itself. If it is lost, the replica finds out by itself, as it reads every second
 // while somebody waits.
 //
+// Replicas whose queues decide by other rules, or that store commands in another
+// form, have rules of another number and do not share a log. It has the number of those who
+// have a lease; a replica with another one cannot join until none of them is left, not
+// even one whose lease has ended less than the length of a lease ago. Then it
+// begins a new log.
+//
 // From time to time a replica stores the state that the log has led to, from
 // which others begin, and old entries go.
 package postgres

@@ -72,6 +72,9 @@ func Named(n Name, keep bool) Release { return release{name: n, Keep: keep} }
 // HandOver returns the command by which one lease passes to another request.
 func HandOver(from, to Name) *Hand { return &hand{release: release{name: from}, To: to} }
 
+// OpenWithRules returns a store of a version of which the rules have that number.
+func OpenWithRules(dsn, schema string, rules int) (*Store, error) { return open(dsn, schema, rules) }
+
 // Apply returns the state that one entry of commands leads to.
 func Apply(commands []byte) (state string, err error) {
 	m, err := loadMachine(0, nil)

@@ -23,6 +23,10 @@ type Health struct {
 	// 0 if it is none.
 	Replica int64
 
+	// Others is how many replicas keep this one away because they decide by other
+	// rules, or 0.
+	Others int
+
 	// Listening says that notifications come.
 	Listening bool
 }
@@ -60,7 +64,7 @@ func (s *Store) Health() (Health, <-chan struct{}) {
 	defer s.mu.Unlock()
 	h := Health{Away: s.away, Since: s.health.since, Listening: s.listening}
 	if s.health.failure != nil {
-		h.Problem = s.db.explain(s.health.failure)
+		h.Problem, h.Others = s.db.explain(s.health.failure), otherRules(s.health.failure)
 	}
 	if s.machine != nil {
 		h.Replica = s.id

@@ -90,22 +90,32 @@ func (s *Store) hear(ctx context.Context, conn *pgx.Conn) error {
 	}
 }
 
-// heard applies an entry, or takes a turn if the payload names this replica.
+// heard applies an entry, or takes a turn if the payload names this replica or says
+// that there is something to read.
 func (s *Store) heard(payload string) {
 	if strings.HasPrefix(payload, publishedWord) {
-		if p, err := parsePublished(payload); err == nil {
+		p, err := parsePublished(payload)
+		if err == nil {
 			s.hearEntry(p)
+			return
 		}
-		return // what this version does not understand, a step reads
+		s.press() // it is too long, or of another version
+		s.kick()
+		return
 	}
 	s.mu.Lock()
 	id := s.id
 	s.mu.Unlock()
 	for word := range strings.FieldsSeq(payload) {
-		if n, err := strconv.ParseInt(word, 10, 64); err == nil && (n == id || n == everybody[0]) {
-			s.press()
-			s.kick()
+		n, err := strconv.ParseInt(word, 10, 64)
+		if err != nil || n != id && n != everybody[0] {
+			continue
 		}
+		s.mu.Lock()
+		s.left = s.left || n == everybody[0]
+		s.pressLocked()
+		s.mu.Unlock()
+		s.kick()
 	}
 }
 

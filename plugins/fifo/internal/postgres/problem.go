@@ -99,7 +99,8 @@ func explainCode(e *pgconn.PgError, config *pgconn.Config, schema string) *Probl
 		return says("schema", false, "tables or functions are missing in schema %q, which were there: %s", schema, e.Message)
 	case "UF002":
 		return &Problem{Option: "schema", Text: fmt.Sprintf(
-			"replicas of another version of Usher use schema %q, with other rules: requests wait until the last of them has ended", schema)}
+			"replicas of another version of Usher use schema %q, whose queue decides by other rules (%s): "+
+				"this one takes over as soon as they have all ended, and until then on_store_error decides", schema, e.Message)}
 	}
 	return nil
 }

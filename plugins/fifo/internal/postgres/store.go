@@ -53,6 +53,7 @@ type Store struct {
 	listening bool
 	ahead     map[int64]published // entries that have come before those that they follow
 	missing   bool                // miss is called soon
+	left      bool                // another replica has, see invited
 	toldAt    time.Time           // when positions were looked at last
 	saving    bool
 	notifying bool
@@ -73,7 +74,9 @@ func CheckSchema(name string) error {
 
 // Open returns the store that the given schema of a database holds. It does not
 // wait for the database.
-func Open(dsn, schema string) (*Store, error) {
+func Open(dsn, schema string) (*Store, error) { return open(dsn, schema, rulesVersion) }
+
+func open(dsn, schema string, rules int) (*Store, error) {
 	if err := CheckSchema(schema); err != nil {
 		return nil, err
 	}
@@ -81,6 +84,7 @@ func Open(dsn, schema string) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	db.rules = rules
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Store{
 		db: db, cancel: cancel, wake: make(chan struct{}, 1), calls: make(map[name]*call), asleep: make(map[int64]bool),

@@ -36,7 +36,7 @@ func (s *Store) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-s.wake:
-			if l.tries > 1 { // the time of the next try stands
+			if l.tries > 1 && !l.invited() { // the time of the next try stands
 				continue
 			}
 		case <-timer.C:
@@ -107,6 +107,16 @@ func (s *Store) pressLocked() {
 	case s.pressed <- struct{}{}:
 	default:
 	}
+}
+
+// invited reports, once, whether another replica has left, which may have kept
+// this one from joining.
+func (l *loop) invited() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was := l.left
+	l.left = false
+	return was && l.machine == nil
 }
 
 // turn joins, or takes one step.
@@ -309,7 +319,7 @@ func (l *loop) note(began time.Time, err error) {
 	if l.failing.IsZero() {
 		l.failing = began
 	}
-	if time.Since(l.failing) < awayAfter && !otherRules(err) {
+	if time.Since(l.failing) < awayAfter && otherRules(err) == 0 {
 		return
 	}
 	l.tell(err)

@@ -110,31 +110,37 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM pg_notify(topic, CASE WHEN e.gone = '{}' AND octet_length(e.commands) <= 5600
         THEN concat_ws(' ', 'entry', e.seq, e.at, e.replica, e.op, p.at, p.replica, p.op, encode(e.commands, 'base64'))
-        ELSE '0' END)
+        ELSE 'entry ' END)
     FROM $schema.entry e JOIN $schema.entry p ON p.seq = e.seq - 1
     WHERE e.seq > after AND e.replica = me AND e.op = my_op;
 END $$;
 
 -- join makes a new replica, which takes the place of old, and returns the state
 -- to begin with. Rules of another number begin anew, once nobody uses the old
--- ones any more. It enters.
+-- ones any more: whose lease has run out may have been kept from the database, like
+-- all others, and gets as long again to come back. It enters.
 CREATE FUNCTION $schema.join(old bigint, my_rules integer, lease interval)
 RETURNS TABLE (id bigint, seq bigint, state bytea) LANGUAGE plpgsql AS $$
 DECLARE
     lapsed bigint[];
+    theirs integer;
+    others bigint;
 BEGIN
     PERFORM $schema.enter();
-    lapsed := $schema.drop_lapsed(old, 0);
-    IF lapsed <> '{}' THEN
-        PERFORM $schema.append(0, 0, lapsed, '');
-    END IF;
-    IF NOT EXISTS (SELECT FROM $schema.snapshot s WHERE s.rules = my_rules) THEN
-        IF EXISTS (SELECT FROM $schema.replica) THEN
-            RAISE EXCEPTION 'a replica of another version is running' USING ERRCODE = 'UF002';
+    SELECT s.rules INTO theirs FROM $schema.snapshot s;
+    IF theirs <> my_rules THEN
+        SELECT count(*) INTO others FROM $schema.replica r WHERE r.id <> old AND r.expires > clock_timestamp() - lease;
+        IF others > 0 THEN
+            RAISE EXCEPTION '% of them, with rules %, not %', others, theirs, my_rules USING ERRCODE = 'UF002', DETAIL = others;
         END IF;
+    END IF;
+    lapsed := $schema.drop_lapsed(old, 0);
+    IF theirs <> my_rules THEN
         UPDATE $schema.snapshot s SET rules = my_rules, state = '',
             seq = greatest(s.seq, (SELECT coalesce(max(e.seq), 0) FROM $schema.entry e));
         DELETE FROM $schema.entry;
+    ELSIF lapsed <> '{}' THEN
+        PERFORM $schema.append(0, 0, lapsed, '');
     END IF;
     RETURN QUERY
         WITH r AS (INSERT INTO $schema.replica (expires) VALUES (clock_timestamp() + lease) RETURNING replica.id)
