@@ -95,10 +95,8 @@ func faultTests(t *testing.T) (functions, rows map[string]bool) {
 				functions[f.folder+"."+m[1]] = true
 			}
 		}
-		if f.test || strings.HasSuffix(f.folder, "storetest") {
-			for _, m := range testRow.FindAllStringSubmatch(string(text), -1) {
-				rows[m[1]] = true
-			}
+		for _, m := range testRow.FindAllStringSubmatch(string(text), -1) {
+			rows[m[1]] = true
 		}
 	}
 	return functions, rows

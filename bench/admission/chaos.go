@@ -54,7 +54,7 @@ var chaoses = []chaos{
 	{name: "the database crashes and starts again", during: 6 * time.Second, do: (*harm).crash},
 	{name: "connections are cut one by one", long: true, during: 5 * time.Second, do: (*harm).cut},
 	{name: "the connections that listen are cut", long: true, during: 4 * time.Second, do: (*harm).cutListeners},
-	{name: "a pooler is in between, in transaction mode", during: 4 * time.Second, config: (*harm).pooler, do: (*harm).cut},
+	{name: "a pooler is in between, in transaction mode (B120)", during: 4 * time.Second, config: (*harm).pooler, do: (*harm).cut},
 	{name: "deadlocks are provoked", during: 6 * time.Second, do: (*harm).deadlock},
 	{name: "the clock of the database jumps", long: true, during: 6 * time.Second, config: (*harm).clock, do: (*harm).jump},
 }

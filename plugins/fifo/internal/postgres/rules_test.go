@@ -20,7 +20,7 @@ var rules = map[int]string{
 
 // Replicas of two releases may share a log while one replaces the other. So what
 // entries lead to changes with the number of the rules only.
-func TestRulesKeepTheirNumber(t *testing.T) {
+func TestRulesKeepTheirNumber_B126(t *testing.T) {
 	t.Parallel()
 	dice := rand.New(rand.NewPCG(1, 2))
 	var commands []postgres.Command
