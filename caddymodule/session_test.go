@@ -123,7 +123,7 @@ func TestSessionIsOneLeaseUntilItEnds_B146(t *testing.T) {
 func TestKeyAmongSubprotocolsStaysHere(t *testing.T) {
 	up := newUpstream(t, converses(websocket.StatusNormalClosure))
 	st := serve(t, setup{usher: up.provider() + model(up) + callers})
-	conn, _ := st.session(realtime, nil, "realtime", "openai-insecure-api-key."+secret3, "openai-beta.realtime-v1")
+	conn, _ := st.session(realtime, nil, "realtime", "openai-insecure-api-key."+secret3, "openai-organization.org", "openai-project.p", "openai-beta.realtime-v1")
 	if got := say(t, conn, "hello"); got != "hello" {
 		t.Errorf("got %q", got)
 	}

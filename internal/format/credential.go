@@ -37,7 +37,7 @@ func Credential(h http.Header, query url.Values) string {
 			return v
 		}
 	}
-	if _, key := protocols(h); key != "" {
+	if _, _, key := protocols(h); key != "" {
 		return key
 	}
 	return query.Get(credentialParam)

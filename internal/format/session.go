@@ -1,9 +1,11 @@
 package format
 
 import (
+	"cmp"
 	"encoding/binary"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
@@ -207,33 +209,43 @@ func (m *SessionMeter) Usage() *policy.Usage {
 func (m *SessionMeter) Closed() (code int, closed bool) { return m.code, m.closed }
 
 // keyProtocol is what stands before a key among the subprotocols of a
-// WebSocket: browsers can set no headers of theirs.
+// WebSocket: browsers can set no headers of theirs. ownerProtocols stand before
+// the names of the account that the key belongs to.
 const keyProtocol = "openai-insecure-api-key."
+
+var ownerProtocols = []string{"openai-organization.", "openai-project."}
 
 // protocolField is the header with the subprotocols.
 const protocolField = "Sec-Websocket-Protocol"
 
-// protocols returns the subprotocols that a request offers, without keys, and
-// the first key.
-func protocols(h http.Header) (offered []string, key string) {
+// protocols returns the subprotocols that a request offers, without those of
+// its key, how many these are, and the first key.
+func protocols(h http.Header) (offered []string, ofKey int, key string) {
 	for _, value := range h.Values(protocolField) {
 		for protocol := range strings.SplitSeq(value, ",") {
 			protocol = strings.TrimSpace(protocol)
-			if len(protocol) < len(keyProtocol) || !strings.EqualFold(protocol[:len(keyProtocol)], keyProtocol) {
+			begins := func(prefix string) bool {
+				return len(protocol) >= len(prefix) && strings.EqualFold(protocol[:len(prefix)], prefix)
+			}
+			switch {
+			case begins(keyProtocol):
+				key = cmp.Or(key, protocol[len(keyProtocol):])
+				ofKey++
+			case slices.ContainsFunc(ownerProtocols, begins):
+				ofKey++
+			default:
 				offered = append(offered, protocol)
-			} else if key == "" {
-				key = protocol[len(keyProtocol):]
 			}
 		}
 	}
-	return offered, key
+	return offered, ofKey, key
 }
 
-// stripProtocols removes the keys from the subprotocols.
+// stripProtocols removes those of the key from the subprotocols.
 func stripProtocols(h http.Header) {
-	offered, key := protocols(h)
+	offered, ofKey, _ := protocols(h)
 	switch {
-	case key == "" && len(h.Values(protocolField)) == len(offered):
+	case ofKey == 0:
 	case len(offered) == 0:
 		h.Del(protocolField)
 	default:
