@@ -215,6 +215,7 @@ func TestAzuresCallersAreServed_B79(t *testing.T) {
 		{"/openai/deployments/dep-1/chat/completions?api-version=2024-10-21&x=%31", `{"n":1}`, "/v1/chat/completions?x=%31", `{"model":"gpt-4o","n":1}`},
 		{"/openai/deployments/dep-1/embeddings?api-version=2024-10-21", `{"model":"other"}`, "/v1/embeddings", `{"model":"gpt-4o"}`},
 		{"/openai/v1/chat/completions?api-version=preview", `{"model":"dep-1"}`, "/v1/chat/completions", `{"model":"gpt-4o"}`},
+		{"/openai/responses?api-version=2025-04-01-preview", `{"model":"dep-1"}`, "/v1/responses", `{"model":"gpt-4o"}`},
 		{"/v1/chat/completions?api-version=kept", `{"model":"dep-1"}`, "/v1/chat/completions?api-version=kept", `{"model":"gpt-4o"}`},
 	} {
 		n := len(up.seen())
@@ -285,6 +286,7 @@ func TestAzureAsAProvider(t *testing.T) {
 		{chatPath + "?x=1", `{"model":"m"}`, "/openai/deployments/dep%2F1/chat/completions?x=1&api-version=2024-10-21"},
 		{"/openai/deployments/m/chat/completions?api-version=2025-01-01", `{"model":"m"}`, "/openai/deployments/dep%2F1/chat/completions?api-version=2025-01-01"},
 		{"/v1/responses", `{"model":"m"}`, "/openai/responses?api-version=2024-10-21"},
+		{"/openai/responses?api-version=2025-04-01-preview", `{"model":"m"}`, "/openai/responses?api-version=2025-04-01-preview"},
 	} {
 		n := len(up.seen())
 		r := st.do(http.MethodPost, c.path, c.body, header("Api-Key", secret3))

@@ -48,9 +48,10 @@
 // and fine_tuning/jobs with all that is below them. No model is named there, and
 // the answers, which are passed on whatever they are, use no tokens.
 //
-// The same are below /openai/v1, which is Azure's, and those that Azure has
-// below a deployment are at /openai/deployments/{model}, too: its path names the
-// model, whatever the body says, and the body names it where it is sent.
+// The same are below /openai/v1 and, in Azure's versions with a date, /openai,
+// and those that Azure has below a deployment are at /openai/deployments/{model},
+// too: its path names the model, whatever the body says, and the body names it
+// where it is sent.
 //
 // The model is the member "model" of the JSON body, or the field of a form,
 // where it may stand before or behind the files. It must be given, also where
@@ -62,9 +63,10 @@
 // "response"; chat and completions tell it in a stream only if the caller asked
 // for it with stream_options. A stream of chat or completions ends with [DONE],
 // though not every provider sends it; its chunks mention finish_reason, which is
-// null until the end, and where none does, there is no word for the end either; one of responses ends with an event of
-// type response.completed, response.incomplete or response.failed, one of
-// images with image_generation.completed.
+// null until the end, and where none does, there is no word for the end, either.
+// One of responses ends with an event of type response.completed,
+// response.incomplete or response.failed, one of images with
+// image_generation.completed.
 //
 // An error is {"error": {"message", "type", "param", "code"}} with a status, or
 // the same object as an event of a stream. The Responses API sends an event of

@@ -127,12 +127,15 @@ const (
 )
 
 // onAzure returns the operations as Azure has them as well: below /openai/v1,
-// and those of a deployment below its name, which is then the model.
+// in versions with a date below /openai, and there those of a deployment below
+// its name, which is then the model.
 func onAzure(operations []Operation) []Operation {
 	var all []Operation
-	for _, op := range operations {
-		op.under, op.Route = azure, azure+op.Route
-		all = append(all, op)
+	for _, under := range []string{azure + version, azure} {
+		for _, op := range operations {
+			op.under, op.Route = under, under+strings.TrimPrefix(op.Route, version)
+			all = append(all, op)
+		}
 	}
 	for _, op := range operations {
 		if op.deployed {

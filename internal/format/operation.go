@@ -54,8 +54,8 @@ type Operation struct {
 
 	place, prefix, suffix string // of the route: what varies, and what is around it
 
-	// Azure has paths of its own. under is what stands before the path that the
-	// operation has elsewhere, target that path, if it is another one, and
+	// Azure has paths of its own. under is what stands there in place of /v1,
+	// and target the whole path that an operation of a deployment has elsewhere;
 	// deployed says that Azure has the operation below a deployment.
 	under, target string
 	deployed      bool

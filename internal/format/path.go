@@ -74,19 +74,22 @@ func (op *Operation) SplicePath(u *url.URL, model string) (path, escaped string)
 	if op.under == "" {
 		return path, escaped
 	}
-	path = strings.TrimPrefix(path, op.under)
+	path = version + strings.TrimPrefix(path, op.under)
 	if rest, ok := strings.CutPrefix(escaped, op.under); ok {
-		return path, rest
+		return path, version + rest
 	}
 	return path, (&url.URL{Path: path}).EscapedPath()
 }
 
 // AzurePath returns the path of a request at Azure's services, from that of
 // [Operation.SplicePath]: operations of a deployment lie below it, which is what
-// the model is called there.
+// the model is called there, and sessions are in OpenAI's own version.
 func (op *Operation) AzurePath(path, escaped, model string) (azurePath, azureEscaped string) {
 	below, belowEscaped := azure, azure
-	if op.deployed {
+	switch {
+	case op.Kind == Session:
+		below, belowEscaped = azure+version, azure+version
+	case op.deployed:
 		below, belowEscaped = azureDeployment+model, azureDeployment+url.PathEscape(model)
 	}
 	return below + strings.TrimPrefix(path, version), belowEscaped + strings.TrimPrefix(escaped, version)
@@ -97,10 +100,13 @@ const apiVersion = "api-version"
 
 // SpliceQuery returns the query of a request at a provider. One of Azure's needs
 // a version: the given one, unless the request has one. Others get none from a
-// request that has a path of Azure's.
+// request that has a path of Azure's, nor do sessions.
 func (op *Operation) SpliceQuery(query, azureVersion string) string {
+	if op.Kind == Session {
+		azureVersion = ""
+	}
 	switch without := stripParam(query, apiVersion); {
-	case azureVersion == "" && (op.under != "" || op.target != ""):
+	case azureVersion == "" && (op.under != "" || op.target != "" || op.Kind == Session):
 		return without
 	case azureVersion == "" || without != query:
 		return query
