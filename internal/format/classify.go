@@ -56,15 +56,15 @@ func (r *Result) keepApart() {
 }
 
 func (op *Operation) classify(now time.Time, status int, header http.Header, body []byte) Result {
-	told := windows(now, header)
 	switch {
 	case status >= 200 && status < 300:
-		return Result{Disposition: policy.OK, Windows: told}
+		return Result{Disposition: policy.OK, Windows: windows(now, time.Time{}, header)}
 	case status < 400: // a provider has no business to redirect
-		return Result{Disposition: policy.UpstreamError, Windows: told}
+		return Result{Disposition: policy.UpstreamError, Windows: windows(now, time.Time{}, header)}
 	}
 	e := readError(status, body)
-	r := Result{Windows: append(told, e.windows(now)...)}
+	wait, told := toldWait(now, header, e.reset)
+	r := Result{Windows: append(windows(now, until(now, wait, told, MaxRateLimit), header), e.windows(now)...)}
 	r.Disposition, r.About = op.shape().classify(e)
 	r.explain()
 	if longest, ok := longest[r.Disposition]; ok {

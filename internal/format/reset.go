@@ -30,6 +30,15 @@ var longest = map[policy.Disposition]time.Duration{
 // reset in the error itself, and the resets of the limits. A time that has
 // passed means at once.
 func (d *dialect) resetAt(now time.Time, h http.Header, r reset, longest time.Duration) time.Time {
+	wait, ok := toldWait(now, h, r)
+	if !ok {
+		wait, ok = limitReset(now, h, d.limits)
+	}
+	return until(now, wait, ok, longest)
+}
+
+// toldWait returns how long a provider that refused asks to wait.
+func toldWait(now time.Time, h http.Header, r reset) (time.Duration, bool) {
 	date := func(s string) (time.Duration, bool) {
 		t, err := http.ParseTime(s)
 		return t.Sub(now), err == nil
@@ -41,10 +50,7 @@ func (d *dialect) resetAt(now time.Time, h http.Header, r reset, longest time.Du
 	if !ok {
 		wait, ok = r.wait(now)
 	}
-	if !ok {
-		wait, ok = limitReset(now, h, d.limits)
-	}
-	return until(now, wait, ok, longest)
+	return wait, ok
 }
 
 // until returns the instant after a wait, which is cut to what is believed, or

@@ -125,16 +125,23 @@ func codexPlan(window, name string) windowRow {
 	}
 }
 
-// windows returns the limits that the header of an answer tells of.
-func windows(now time.Time, h http.Header) []policy.Window {
+// windows returns the limits that the header of an answer tells of. One that
+// refuses and says when to come back, which is back, knows better than a limit
+// that is refilled all the time when there is room for one request.
+func windows(now, back time.Time, h http.Header) []policy.Window {
 	if !tellsLimits(h) {
 		return nil
 	}
 	var found []policy.Window
 	for i := range windowRows {
-		if w, ok := windowRows[i].read(now, h); ok {
-			found = append(found, w)
+		w, ok := windowRows[i].read(now, h)
+		if !ok {
+			continue
 		}
+		if windowRows[i].refills && w.Used == 1 && !back.IsZero() && (w.Resets.IsZero() || back.Before(w.Resets)) {
+			w.Resets = back
+		}
+		found = append(found, w)
 	}
 	if w, ok := modelPlan(now, h); ok {
 		found = append(found, w)

@@ -183,6 +183,31 @@ func TestAnswersTellOfTheProvidersLimits(t *testing.T) {
 	}
 }
 
+// A limit that is refilled is whole again long after there is room for one
+// request: what the refusal says of that holds, if it says anything.
+func TestRefusalKnowsBestWhenThereIsRoom(t *testing.T) {
+	t.Parallel()
+	limits := []string{
+		"x-ratelimit-limit-tokens", "150000", "x-ratelimit-remaining-tokens", "0", "x-ratelimit-reset-tokens", "6m0s",
+		"x-ratelimit-remaining-requests-day", "0", "x-ratelimit-reset-requests-day", "7200",
+	}
+	for name, c := range map[string]struct {
+		status       int
+		more         []string
+		tokens, days time.Duration
+	}{
+		"it says":       {429, []string{"retry-after", "1"}, time.Second, 2 * time.Hour},
+		"it says later": {429, []string{"retry-after", "600"}, 6 * time.Minute, 2 * time.Hour},
+		"it is silent":  {429, nil, 6 * time.Minute, 2 * time.Hour},
+		"no refusal":    {200, []string{"retry-after", "1"}, 6 * time.Minute, 2 * time.Hour},
+	} {
+		got := operation(t, "POST", chatPath).Classify(now, c.status, told(append(c.more, limits...)...), nil).Windows
+		if len(got) != 2 || got[0].Resets.Sub(now) != c.tokens || got[1].Resets.Sub(now) != c.days {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 func TestRefusalsTellWhatTheyAreAbout(t *testing.T) {
 	t.Parallel()
 	resetAt := told("anthropic-ratelimit-unified-7d-status", "rejected", "anthropic-ratelimit-unified-7d-reset", "1796731200")
