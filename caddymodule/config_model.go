@@ -12,7 +12,8 @@ type Model struct {
 	// The public name.
 	Name string `json:"name"`
 
-	// Who serves the model, preferred first. At least one.
+	// Who serves the model. At least one. Their order counts only for `order
+	// priority` of the policy `keys`.
 	Serve []Serve `json:"serve,omitempty"`
 
 	// The size of the model's context window in tokens. Set it so that prompts
