@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -56,6 +57,7 @@ type ask struct {
 	tokens int    // length of the answer; 0 leaves it to the provider
 	whole  bool   // not streamed
 	model  string // default: gpt-4o
+	text   string // default: Hello
 	header http.Header
 	sent   func() // called when the request has been sent
 }
@@ -64,7 +66,7 @@ func (a ask) body() []byte {
 	fields := map[string]any{
 		"model":    "gpt-4o",
 		"stream":   !a.whole,
-		"messages": []any{map[string]string{"role": "user", "content": "Hello #tag=" + a.tag}},
+		"messages": []any{map[string]string{"role": "user", "content": cmp.Or(a.text, "Hello") + " #tag=" + a.tag}},
 	}
 	if a.model != "" {
 		fields["model"] = a.model

@@ -83,7 +83,10 @@ func (m aimock) arrived(t *testing.T, r clientResult) {
 		if want := r.Sent[i]; want != "" && (want == got.BodySHA256) == r.Rewritten {
 			t.Errorf("%s: the body %d is what was sent: %v", got.URL, i, want == got.BodySHA256)
 		}
-		shown := []string{got.Headers["authorization"], "Bearer " + got.Headers["x-api-key"], "Bearer " + got.Headers["x-goog-api-key"]}
+		shown := []string{
+			got.Headers["authorization"], "Bearer " + got.Headers["x-api-key"],
+			"Bearer " + got.Headers["x-goog-api-key"], "Bearer " + got.Headers["api-key"],
+		}
 		if strings.Count(strings.Join(shown, " ")+" ", upstreamKey+" ") != 1 {
 			t.Errorf("%s reached the provider with the keys %q", got.URL, shown)
 		}
@@ -121,34 +124,43 @@ func TestClientsForNode(t *testing.T) {
 	u, mock := startBeforeAimock(t)
 	for program, want := range map[string]int{"openai.mjs": 16, "anthropic.mjs": 7, "gemini.mjs": 8, "vercel.mjs": 10} {
 		t.Run(program, func(t *testing.T) {
-			cmd := node(t, program, "E2E_URL="+u.url, "E2E_KEY="+callerKey)
-			stderr := new(output)
-			cmd.Stderr = stderr
-			out, err := cmd.Output()
-			if err != nil {
-				t.Fatalf("%v\n%s%s", err, out, stderr)
-			}
-			results := json.NewDecoder(bytes.NewReader(out))
-			cases := 0
-			for ; ; cases++ {
-				var r clientResult
-				if err := results.Decode(&r); errors.Is(err, io.EOF) {
-					break
-				} else if err != nil {
-					t.Fatalf("%v in %s", err, out)
+			runCases(t, u, program, want, func(t *testing.T, r clientResult) {
+				if r.Name != "an unknown model" { // which nobody is asked for
+					mock.arrived(t, r)
 				}
-				t.Run(r.Name, func(t *testing.T) {
-					if r.Error != "" {
-						t.Fatal(r.Error)
-					}
-					if r.Name != "an unknown model" { // which nobody is asked for
-						mock.arrived(t, r)
-					}
-				})
-			}
-			if cases != want {
-				t.Errorf("%d cases, want %d: %s", cases, want, out)
-			}
+			})
 		})
+	}
+}
+
+// runCases runs a program of nodeDir, which has so many cases, and checks those
+// that went well.
+func runCases(t *testing.T, u *usher, program string, want int, check func(*testing.T, clientResult), env ...string) {
+	t.Helper()
+	cmd := node(t, program, append(env, "E2E_URL="+u.url, "E2E_KEY="+callerKey)...)
+	stderr := new(output)
+	cmd.Stderr = stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, stderr)
+	}
+	results := json.NewDecoder(bytes.NewReader(out))
+	cases := 0
+	for ; ; cases++ {
+		var r clientResult
+		if err := results.Decode(&r); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			t.Fatalf("%v in %s", err, out)
+		}
+		t.Run(r.Name, func(t *testing.T) {
+			if r.Error != "" {
+				t.Fatal(r.Error)
+			}
+			check(t, r)
+		})
+	}
+	if cases != want {
+		t.Errorf("%d cases, want %d: %s", cases, want, out)
 	}
 }

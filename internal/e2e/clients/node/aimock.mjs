@@ -19,7 +19,15 @@ const call = { name: "get_weather", arguments: JSON.stringify({ city: "Paris" })
 const fault = (status, type, code, more) => ({ error: { message: "told by the upstream", type, code, param: null }, status, ...more });
 const long = "A long answer in many pieces. ".repeat(100);
 
+const tooLong = "prompt is too long: 300 tokens > 100 maximum; it exceeds the maximum number of tokens";
+
 const fixtures = [
+  { match: { model: "small" }, response: { error: { message: tooLong, type: "invalid_request_error", code: "context_length_exceeded" }, status: 400 } },
+  { match: { model: "broken" }, response: fault(503, "server_error", "") },
+  ...["openai", "anthropic", "go", "anthropic-go"].map((name) => (
+    { match: { model: `once-${name}`, sequenceIndex: 0 }, response: fault(429, "rate_limit_error", "rate_limit_exceeded", { retryAfter: 1 }) }
+  )),
+  { match: { userMessage: "say:slow" }, response: { content: HELLO, usage: USAGE }, streamingProfile: { ttft: 300, tps: 12 } },
   { match: { endpoint: "image" }, response: { images: [{ b64Json: "AA==" }] } },
   { match: { endpoint: "transcription" }, response: { transcription: { text: "the words of the upstream" } } },
   { match: { endpoint: "translation" }, response: { transcription: { text: "the words in English" } } },
