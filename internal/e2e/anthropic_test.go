@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -38,6 +39,20 @@ var anthropicCases = map[string]func(ctx context.Context, c anthropic.Client, ta
 		}
 		return equal("some tokens", n.InputTokens > 0, true)
 	},
+	"abort": func(ctx context.Context, c anthropic.Client, tag string) error {
+		ctx, leave := context.WithCancel(ctx)
+		defer leave()
+		stream, events := c.Messages.NewStreaming(ctx, messageParams("say:long", tag)), 0
+		for stream.Next() {
+			if events++; events == 5 {
+				leave()
+			}
+		}
+		if !errors.Is(stream.Err(), context.Canceled) {
+			return fmt.Errorf("after %d events: %w", events, stream.Err())
+		}
+		return nil
+	},
 	"a fault of the caller": func(ctx context.Context, c anthropic.Client, tag string) error {
 		_, err := c.Messages.New(ctx, messageParams("say:400", tag))
 		var fault *anthropic.Error
@@ -67,7 +82,7 @@ func TestTheAnthropicClientForGo(t *testing.T) {
 			if err := run(ctx, c, tag); err != nil {
 				t.Fatal(err)
 			}
-			mock.arrived(t, clientResult{Tag: tag, Sent: []string{""}})
+			mock.arrived(t, clientResult{Tag: tag, Sent: []string{""}, Aborts: name == "abort"})
 		})
 	}
 }

@@ -7,9 +7,11 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/openai/openai-go/v3"
@@ -17,7 +19,7 @@ import (
 	"github.com/openai/openai-go/v3/responses"
 )
 
-// goCases are the first of openai.mjs.
+// goCases are some of those of openai.mjs.
 var goCases = map[string]func(ctx context.Context, c openai.Client, tag string) error{
 	"chat": func(ctx context.Context, c openai.Client, tag string) error {
 		r, err := c.Chat.Completions.New(ctx, chatParams("Hello", tag))
@@ -70,6 +72,43 @@ var goCases = map[string]func(ctx context.Context, c openai.Client, tag string) 
 			return err
 		}
 		return equal("vectors", len(r.Data), 2)
+	},
+	"an edit of images": func(ctx context.Context, c openai.Client, tag string) error {
+		picture := func() io.Reader { return openai.File(strings.NewReader("no real picture"), "in.png", "image/png") }
+		r, err := c.Images.Edit(ctx, openai.ImageEditParams{
+			Model: "gpt-image-1", Prompt: "join #tag=" + tag,
+			Image: openai.ImageEditParamsImageUnion{OfFileArray: []io.Reader{picture(), picture()}},
+		})
+		if err != nil {
+			return err
+		}
+		return equal("pictures", len(r.Data), 1)
+	},
+	"transcription": func(ctx context.Context, c openai.Client, tag string) error {
+		r, err := c.Audio.Transcriptions.New(ctx, openai.AudioTranscriptionNewParams{
+			Model: "whisper-1", Prompt: openai.String("#tag=" + tag),
+			File: openai.File(strings.NewReader("RIFF"), "a.wav", "audio/wav"),
+		})
+		if err != nil {
+			return err
+		}
+		return equal("text", r.Text, "the words of the upstream")
+	},
+	"abort": func(ctx context.Context, c openai.Client, tag string) error {
+		ctx, leave := context.WithCancel(ctx)
+		defer leave()
+		params := chatParams("say:long", tag)
+		params.StreamOptions.IncludeUsage = openai.Bool(true)
+		stream, chunks := c.Chat.Completions.NewStreaming(ctx, params), 0
+		for stream.Next() {
+			if chunks++; chunks == 3 {
+				leave()
+			}
+		}
+		if !errors.Is(stream.Err(), context.Canceled) {
+			return fmt.Errorf("after %d chunks: %w", chunks, stream.Err())
+		}
+		return nil
 	},
 	"responses": func(ctx context.Context, c openai.Client, tag string) error {
 		r, err := c.Responses.New(ctx, responseParams(tag))
@@ -140,7 +179,7 @@ func TestTheOpenAIClientForGo(t *testing.T) {
 			if err := run(ctx, c, tag); err != nil {
 				t.Fatal(err)
 			}
-			mock.arrived(t, clientResult{Tag: tag, Sent: sent})
+			mock.arrived(t, clientResult{Tag: tag, Sent: sent, Aborts: name == "abort"})
 		})
 	}
 }

@@ -28,6 +28,7 @@ type setup struct {
 	global string   // lines of the global options
 	site   string   // directives of the site besides usher
 	usher  string   // the block of the directive usher
+	tls    bool     // the site has a certificate of Caddy's own authority
 	env    []string // NAME=value
 }
 
@@ -73,6 +74,9 @@ func newUsher(t *testing.T, s setup) *usher {
 		log: new(output), ended: make(chan struct{}),
 	}
 	u.url = fmt.Sprintf("http://127.0.0.1:%d", u.port)
+	if s.tls {
+		u.url = strings.Replace(u.url, "http", "https", 1)
+	}
 	u.admin = fmt.Sprintf("http://127.0.0.1:%d", u.adminPort)
 	u.env = append([]string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + dir, "TMPDIR=" + temp,
@@ -91,16 +95,18 @@ func (u *usher) write(t *testing.T, s setup) {
 	text := fmt.Sprintf(`{
 	admin 127.0.0.1:%d
 	persist_config off
+	skip_install_trust
+	local_certs
 	%s
 }
-http://127.0.0.1:%d {
+%s {
 	bind 127.0.0.1
 	%s
 	usher {
 		%s
 	}
 }
-`, u.adminPort, s.global, u.port, s.site, s.usher)
+`, u.adminPort, s.global, u.url, s.site, s.usher)
 	if err := os.WriteFile(u.caddyfile(), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

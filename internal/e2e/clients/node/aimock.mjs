@@ -37,7 +37,7 @@ const fixtures = [
   { match: { userMessage: "say:long" }, response: { content: long, usage: USAGE }, streamingProfile: { ttft: 10, tps: 20 } },
   { match: { userMessage: "say:400" }, response: fault(400, "invalid_request_error", "bad_thing") },
   { match: { userMessage: "say:429" }, response: fault(429, "rate_limit_error", "rate_limit_exceeded", { retryAfter: 7 }) },
-  { match: { predicate: (r) => !r._endpointType || r._endpointType === "chat" }, response: { content: HELLO, usage: USAGE } },
+  { match: { predicate: (r) => [undefined, "chat", "realtime"].includes(r._endpointType) }, response: { content: HELLO, usage: USAGE } },
 ];
 
 // What aimock does not have is answered here.
