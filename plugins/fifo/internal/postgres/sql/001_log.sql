@@ -71,11 +71,13 @@ DECLARE
 BEGIN
     IF NOT writes THEN
         writes := NOT EXISTS (SELECT FROM $schema.replica r WHERE r.id = me AND r.expires > clock_timestamp() + lease * 0.7)
+            OR EXISTS (SELECT FROM $schema.replica r WHERE r.expires > clock_timestamp() + lease)
             OR EXISTS (SELECT FROM $schema.replica r WHERE r.expires <= clock_timestamp());
     END IF;
     IF writes THEN
         PERFORM $schema.enter();
-        SELECT bool_or(r.id = me), bool_or(r.expires <= clock_timestamp() + CASE WHEN r.id = me THEN lease * 0.7 ELSE '0' END)
+        SELECT bool_or(r.id = me), bool_or(r.expires > clock_timestamp() + lease
+            OR r.expires <= clock_timestamp() + CASE WHEN r.id = me THEN lease * 0.7 ELSE '0' END)
         INTO lives, renews FROM $schema.replica r;
         IF lives IS NOT TRUE THEN
             RAISE EXCEPTION 'the lease of replica % has ended', me USING ERRCODE = 'UF001';
@@ -83,6 +85,8 @@ BEGIN
         IF renews THEN
             UPDATE $schema.replica r SET expires = clock_timestamp() + lease
             WHERE r.id = me AND r.expires <= clock_timestamp() + lease * 0.7
+                -- It was granted before the clock was set back.
+                OR r.expires > clock_timestamp() + lease
                 -- Nobody has come for as long as a lease: it was the database that was away.
                 OR NOT EXISTS (SELECT FROM $schema.replica o WHERE o.expires > clock_timestamp());
             lapsed := $schema.drop_lapsed(0, me);
