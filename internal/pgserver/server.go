@@ -57,7 +57,27 @@ func Start(settings ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{bin: bin, settings: settings}
+	s, err := place(bin, settings)
+	if err != nil {
+		return nil, err
+	}
+	return s.fill("initdb", "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync")
+}
+
+// Standby starts a server that follows s, with a copy of its data. The caller has to stop
+// both.
+func (s *Server) Standby() (*Server, error) {
+	standby, err := place(s.bin, s.settings)
+	if err != nil {
+		return nil, err
+	}
+	return standby.fill("pg_basebackup", "-D", standby.data(), "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-U", "postgres",
+		"-R", "-X", "stream", "-c", "fast", "--no-sync")
+}
+
+// place returns a server that has a folder and a port, and no data yet.
+func place(bin string, settings []string) (s *Server, err error) {
+	s = &Server{bin: bin, settings: settings}
 	if s.folder, err = os.MkdirTemp(memory(), "usher-postgres-"); err != nil {
 		return nil, err
 	}
@@ -67,10 +87,15 @@ func Start(settings ...string) (*Server, error) {
 	if s.port, s.release, err = freeport.Reserve(); err != nil {
 		return nil, err
 	}
-	initdb := exec.Command(filepath.Join(bin, "initdb"), "-D", s.data(), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale", "C", "--no-sync")
-	initdb.Dir, initdb.SysProcAttr = s.folder, s.attr
-	if out, err := initdb.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("initdb: %w: %s", err, out)
+	return s, nil
+}
+
+// fill lets a program make the data, and starts the server.
+func (s *Server) fill(program string, args ...string) (*Server, error) {
+	command := exec.Command(filepath.Join(s.bin, program), args...)
+	command.Dir, command.SysProcAttr = s.folder, s.attr
+	if out, err := command.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", program, err, out)
 	}
 	if err := s.run(); err != nil {
 		return nil, err

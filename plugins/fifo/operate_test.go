@@ -94,7 +94,7 @@ func TestStatus(t *testing.T) {
 func TestStatusSaysWhyTheStoreIsAway(t *testing.T) {
 	t.Parallel()
 	for code, message := range map[string]string{
-		"53100": "the disk of the database is full", "25006": "standby or read-only", "42501": "may not use schema",
+		"53100": "is full: free some of it", "25006": "standby or read-only", "42501": "may not use schema",
 		"53300": "no connection left", "XX000": "says: broken",
 	} {
 		t.Run(code, func(t *testing.T) {

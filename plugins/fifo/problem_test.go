@@ -23,8 +23,13 @@ const secret = "hunter2-is-secret"
 // execute lets the server of the tests do something as its administrator.
 func execute(t *testing.T, sql string) {
 	t.Helper()
+	executeAt(t, pgtest.DSN(t), sql)
+}
+
+func executeAt(t *testing.T, dsn, sql string) {
+	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
-	conn, err := pgx.Connect(ctx, pgtest.DSN(t))
+	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,30 +79,36 @@ func explainCode(e *pgconn.PgError, config *pgconn.Config, schema string) *Probl
 	says := func(option string, certain bool, format string, args ...any) *Problem {
 		return &Problem{Option: option, Text: fmt.Sprintf(format, args...) + " (SQLSTATE " + e.Code + ")", Certain: certain}
 	}
+	at := net.JoinHostPort(config.Host, fmt.Sprint(config.Port))
 	switch e.Code {
 	case "28P01", "28000":
-		return says("dsn", true, "the database refuses user %q: its password is wrong, or pg_hba.conf has no line for it", config.User)
+		return says("dsn", true, "the database at %s refuses user %q: its password is wrong, or pg_hba.conf has no line for it", at, config.User)
 	case "3D000":
-		return says("dsn", true, "there is no database %q: make it with createdb, or name another", config.Database)
+		return says("dsn", true, "there is no database %q at %s: make it with createdb, or name another", config.Database, at)
 	case "42501":
-		return says("schema", true, "user %q may not use schema %q as the store has to: it needs to own it, or CREATE on the database to make it: %s",
-			config.User, schema, e.Message)
+		return says("schema", true, "user %q may not use schema %q of database %q as the store has to: it needs to own it, or CREATE on the database to make it: %s",
+			config.User, schema, config.Database, e.Message)
 	case "25006":
-		return says("dsn", false, "the database is a standby or read-only: name the primary, or add target_session_attrs=read-write")
+		return says("dsn", false, "%s", readOnlyText(at))
 	case "53100":
-		return says("dsn", false, "the disk of the database is full")
+		return says("dsn", false, "the disk of the database at %s is full: free some of it: %s", at, e.Message)
 	case "53300":
-		return says("dsn", false, "the database has no connection left: each replica needs %d", connections+1)
+		return says("dsn", false, "the database at %s has no connection left: raise max_connections, or put a pooler before it; each replica needs %d", at, connections+1)
 	case "57P03":
-		return says("dsn", false, "the database is starting, or is about to stop")
+		return says("dsn", false, "the database at %s is starting, or is about to stop", at)
 	case "42P01", "42883", "3F000":
-		return says("schema", false, "tables or functions are missing in schema %q, which were there: %s", schema, e.Message)
+		return says("schema", false, "tables or functions that were there are missing in schema %q of database %q: bring them back, or drop the schema and start all replicas again: %s",
+			schema, config.Database, e.Message)
 	case "UF002":
 		return &Problem{Option: "schema", Text: fmt.Sprintf(
 			"replicas of another version of Usher use schema %q, whose queue decides by other rules (%s): "+
 				"this one takes over as soon as they have all ended, and until then on_store_error decides", schema, e.Message)}
 	}
 	return nil
+}
+
+func readOnlyText(at string) string {
+	return fmt.Sprintf("the database at %s is a standby or read-only: name the primary, or all of them with target_session_attrs=read-write", at)
 }
 
 // CheckDSN returns what is wrong with a DSN. It connects to nothing, and says
@@ -161,7 +167,7 @@ func Probe(ctx context.Context, dsn, schema string) error {
 	case number < oldest:
 		return &Problem{Option: "dsn", Certain: true, Text: fmt.Sprintf("PostgreSQL %s is too old: the store needs version %d or newer", version, oldest/10000)}
 	case readOnly:
-		return &Problem{Option: "dsn", Certain: true, Text: "the database is a standby or read-only: name the primary, or add target_session_attrs=read-write"}
+		return &Problem{Option: "dsn", Certain: true, Text: readOnlyText(net.JoinHostPort(config.Host, fmt.Sprint(config.Port)))}
 	case !there && !mayMake:
 		return &Problem{Option: "schema", Certain: true, Text: fmt.Sprintf(
 			"there is no schema %q, and user %q may not make it: GRANT CREATE ON DATABASE, or make the schema for that user", schema, config.User)}
