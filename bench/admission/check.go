@@ -38,6 +38,7 @@ func randomTrial(seed uint64, callers int, during time.Duration) trial {
 		Scopes: 1 + dice.IntN(3), Candidates: 1 + dice.IntN(5),
 		Hold: time.Duration(1+dice.IntN(30)) * time.Millisecond, During: during,
 		Cancels: dice.IntN(2) * 10, Failovers: dice.IntN(2) * 20, Urgent: dice.IntN(2) * 20,
+		Rate: int64(dice.IntN(2) * 50), Window: time.Second / 4,
 		Callers: max(1, (1+dice.IntN(callers)>>dice.IntN(6))/t.replicas),
 	}
 	return t
@@ -48,8 +49,8 @@ func (t trial) String() string {
 	if t.strict {
 		order = "strict"
 	}
-	return fmt.Sprintf("%d replicas of %d callers, limit %d (changes %t), %d scopes, %d candidates, hold %s, %s; of 100 %d leave, %d fail over, %d are urgent",
-		t.replicas, t.load.Callers, t.load.Limit, t.load.Changes, t.load.Scopes, t.load.Candidates, t.load.Hold, order,
+	return fmt.Sprintf("%d replicas of %d callers, limit %d (changes %t), rate %d, %d scopes, %d candidates, hold %s, %s; of 100 %d leave, %d fail over, %d are urgent",
+		t.replicas, t.load.Callers, t.load.Limit, t.load.Changes, t.load.Rate, t.load.Scopes, t.load.Candidates, t.load.Hold, order,
 		t.load.Cancels, t.load.Failovers, t.load.Urgent)
 }
 

@@ -61,6 +61,8 @@ func TestCheckerFindsFaults(t *testing.T) {
 		load.FaultOrder: func(r *checker.Report) []string { return r.Order },
 		load.FaultLeak:  func(r *checker.Report) []string { return r.Leaks },
 		load.FaultLost:  func(r *checker.Report) []string { return r.Lost },
+		load.FaultRate:  func(r *checker.Report) []string { return r.Rates },
+		load.FaultRank:  func(r *checker.Report) []string { return r.Rank },
 	} {
 		t.Run(string(fault), func(t *testing.T) {
 			t.Parallel()
@@ -70,6 +72,12 @@ func TestCheckerFindsFaults(t *testing.T) {
 				load: load.Random{
 					Callers: 20, Limit: 4, Scopes: 2, Candidates: 2, Hold: 10 * time.Millisecond, During: time.Second, Fault: fault,
 				},
+			}
+			switch fault {
+			case load.FaultRate:
+				tr.load.Rate, tr.load.Window = 2, time.Second
+			case load.FaultRank:
+				tr.load.Callers = 2 // for whom there is room
 			}
 			report, _, err := tr.run(t.Context())
 			if err != nil {

@@ -30,19 +30,25 @@ var DefaultPatience = Patience{Notice: 10 * time.Second, Dead: 20 * time.Second,
 type Report struct {
 	Over, Order, Leaks, Lost []string
 
+	// Rates are windows that got more than their limit, and Rank requests that ran on
+	// another candidate than the first that had room.
+	Rates, Rank []string
+
 	// How much was looked at.
 	Asked, Ran, Waited int
 }
 
 // OK reports whether nothing is wrong.
-func (r *Report) OK() bool { return len(r.Over)+len(r.Order)+len(r.Leaks)+len(r.Lost) == 0 }
+func (r *Report) OK() bool {
+	return len(r.Over)+len(r.Order)+len(r.Leaks)+len(r.Lost)+len(r.Rates)+len(r.Rank) == 0
+}
 
 // String returns the numbers of what was found, and the first of each kind.
 func (r *Report) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d asked, %d ran, %d waited; over-admissions %d, order violations %d, leaks %d, lost wake-ups %d",
-		r.Asked, r.Ran, r.Waited, len(r.Over), len(r.Order), len(r.Leaks), len(r.Lost))
-	for _, list := range [][]string{r.Over, r.Order, r.Leaks, r.Lost} {
+	fmt.Fprintf(&b, "%d asked, %d ran, %d waited; over-admissions %d, order violations %d, leaks %d, lost wake-ups %d, windows exceeded %d, ranks ignored %d",
+		r.Asked, r.Ran, r.Waited, len(r.Over), len(r.Order), len(r.Leaks), len(r.Lost), len(r.Rates), len(r.Rank))
+	for _, list := range [][]string{r.Over, r.Order, r.Leaks, r.Lost, r.Rates, r.Rank} {
 		if len(list) > 0 {
 			b.WriteString("\n  " + list[0])
 		}
@@ -78,6 +84,7 @@ func Check(all []events.Event, strict bool, p Patience) (*Report, error) {
 		}
 	}
 	r.Lost = c.lost(timelines)
+	r.Rates, r.Rank = c.overrun(), c.misplaced()
 	for _, a := range s.audits {
 		if a.Got < a.Scope.Limit {
 			r.Leaks = append(r.Leaks, fmt.Sprintf("at the end, %d of the %d of %s can be had", a.Got, a.Scope.Limit, a.Scope.ID))

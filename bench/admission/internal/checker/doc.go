@@ -28,6 +28,16 @@
 //   - A lost wake-up: all that a waiting request needs for one of its candidates was
 //     free for longer than it may take to notice.
 //
+//   - A window: more requests asked and ran within it than its limit. Nothing else is
+//     said of windows, but that who waits may wait for one that may be used up.
+//
+//   - A rank: with one replica, a request ran on another candidate than the first one,
+//     though all who asked for that at the time might have had it at once.
+//
+// Nothing here, nor in package fifo, claims that histories are linearizable: requests that start on
+// credits, and heirs, have their place where their replica has read the log to, not
+// where real time is.
+//
 // What is killed uses nothing from then on, but its leases are not free at once. What
 // is stopped uses nothing meanwhile, and has a moment to learn that its leases were
 // given to others.

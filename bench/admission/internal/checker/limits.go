@@ -28,6 +28,9 @@ func limitsOf(uses []*use) map[string]*limits {
 			scopes = append(scopes, c...)
 		}
 		for _, s := range scopes {
+			if s.Window > 0 {
+				continue
+			}
 			to := u.known()
 			if u.attempt > 1 { // has an old place, and may be too late to bring a limit
 				to = never

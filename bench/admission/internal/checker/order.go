@@ -22,6 +22,11 @@ func (c *check) timelines(held map[string][]interval) map[string]*timeline {
 		limits, ordered := c.limits[scope], changes(list)
 		all[scope] = &timeline{full: spansOf(ordered, limits.least()), brim: spansOf(ordered, limits.most())}
 	}
+	for scope, spans := range c.spent() {
+		if t := all[scope]; t != nil {
+			t.full = append(t.full, spans...)
+		}
+	}
 	return all
 }
 

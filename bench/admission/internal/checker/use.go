@@ -45,15 +45,24 @@ const inFlight = int64(2e9)
 // takes returns the scopes that u runs on.
 func (u *use) takes() []events.Scope { return u.needs(u.candidate) }
 
-// needs returns what u needs with a candidate, each scope once.
+// needs returns what u needs with a candidate and holds while it runs, each scope once.
 func (u *use) needs(candidate int) []events.Scope {
+	return slices.DeleteFunc(u.all(candidate), func(s events.Scope) bool { return s.Window > 0 })
+}
+
+// rates returns the windows that u counts in with a candidate.
+func (u *use) rates(candidate int) []events.Scope {
+	return slices.DeleteFunc(u.all(candidate), func(s events.Scope) bool { return s.Window == 0 })
+}
+
+func (u *use) all(candidate int) []events.Scope {
 	return unique(append(slices.Clone(u.own), u.candidates[candidate]...))
 }
 
 func unique(scopes []events.Scope) []events.Scope {
 	var out []events.Scope
 	for _, s := range scopes {
-		if !holds(out, s.ID) {
+		if !slices.ContainsFunc(out, func(o events.Scope) bool { return o.ID == s.ID && o.Window == s.Window }) {
 			out = append(out, s)
 		}
 	}

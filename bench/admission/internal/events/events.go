@@ -43,10 +43,12 @@ const (
 	Audit Kind = "audit"
 )
 
-// A Scope is one with a limit of concurrency.
+// A Scope is one with a limit of concurrency, or of requests in any span of Window
+// nanoseconds if that is not 0.
 type Scope struct {
-	ID    string `json:"id"`
-	Limit int64  `json:"limit"`
+	ID     string `json:"id"`
+	Limit  int64  `json:"limit"`
+	Window int64  `json:"window,omitempty"`
 }
 
 // An Event is one thing that happened, at an instant by the clock that all

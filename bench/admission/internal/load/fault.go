@@ -19,6 +19,8 @@ const (
 	FaultOrder Fault = "order" // the last one who waits is served first
 	FaultLeak  Fault = "leak"  // some releases are forgotten
 	FaultLost  Fault = "lost"  // some are told late that they run
+	FaultRate  Fault = "rate"  // windows are not looked at
+	FaultRank  Fault = "rank"  // requests run on the last candidate that has room
 )
 
 // FaultLate is how late.
@@ -69,6 +71,10 @@ func (f *faulty) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Le
 		return f.over(ctx, req)
 	case FaultOrder:
 		return f.order(ctx, req)
+	case FaultRate:
+		return f.rate(ctx, req)
+	case FaultRank:
+		return f.rank(ctx, req)
 	}
 	lease, err := f.Admitter.Admit(ctx, req)
 	if err != nil || !f.hit() {
@@ -140,6 +146,28 @@ func (f *faulty) order(ctx context.Context, req *policy.AdmitRequest) (policy.Le
 	}()
 	res := <-s.lease
 	return res.lease, res.err
+}
+
+// rate takes the windows from requests.
+func (f *faulty) rate(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	r := *req
+	r.Candidates = slices.Clone(r.Candidates)
+	for i, c := range r.Candidates {
+		r.Candidates[i].Scopes = slices.DeleteFunc(slices.Clone(c.Scopes), func(s policy.Scope) bool { return s.Window > 0 })
+	}
+	return f.Admitter.Admit(ctx, &r)
+}
+
+// rank turns the candidates of requests.
+func (f *faulty) rank(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	r := *req
+	r.Candidates = slices.Clone(r.Candidates)
+	slices.Reverse(r.Candidates)
+	lease, err := f.Admitter.Admit(ctx, &r)
+	if err != nil {
+		return nil, err
+	}
+	return policy.LeaseOn(len(r.Candidates)-1-lease.Candidate(), lease.Release), nil
 }
 
 // kindOf names what a request needs.

@@ -32,6 +32,11 @@ type Random struct {
 	// may serve it, from 1 to 5.
 	Scopes, Candidates int
 
+	// Rate is how many requests each key may get in any span of Window. 0 means that it has
+	// no such limit.
+	Rate   int64
+	Window time.Duration
+
 	// Hold is how long a lease is used at most, and During how long callers
 	// come back. Who waits then waits on, but for no longer than Patience.
 	Hold, During, Patience time.Duration
@@ -142,6 +147,9 @@ func (r *random) candidates(dice *rand.Rand) []policy.Candidate {
 	for i := range list {
 		key := fmt.Sprint("key:", (first+i)%r.Candidates)
 		list[i] = policy.Candidate{ID: key, Scopes: []policy.Scope{r.scope(key)}}
+		if r.Rate > 0 {
+			list[i].Scopes = append(list[i].Scopes, policy.Scope{ID: key, Kind: policy.ScopeRequests, Limit: r.Rate, Window: r.Window})
+		}
 	}
 	return list
 }
@@ -220,7 +228,7 @@ func (r *request) tell(e events.Event) {
 func scopesOf(scopes []policy.Scope) []events.Scope {
 	out := make([]events.Scope, len(scopes))
 	for i, s := range scopes {
-		out[i] = events.Scope{ID: s.ID, Limit: s.Limit}
+		out[i] = events.Scope{ID: s.ID, Limit: s.Limit, Window: int64(s.Window)}
 	}
 	return out
 }
