@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/usherproxy/usher/internal/format"
 )
 
 func (c *Config) checkPolicies(r reporter, plugins []string) {
@@ -112,16 +114,11 @@ var checksum = regexp.MustCompile("^sha256:[0-9A-Fa-f]{64}$")
 // headerName matches the name of a header field (RFC 9110, token).
 var headerName = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 
-// credentialHeaders carry what no policy may see.
-var credentialHeaders = []string{
-	"Authorization", "Proxy-Authorization", "Cookie", "X-Api-Key", "Api-Key", "X-Goog-Api-Key",
-}
-
 func checkGrant(r reporter, header string) {
 	switch {
 	case !headerName.MatchString(header):
 		r.errorf("no name of a header")
-	case slices.Contains(credentialHeaders, http.CanonicalHeaderKey(header)):
+	case slices.Contains(format.CredentialFields(), http.CanonicalHeaderKey(header)):
 		r.errorf("it carries credentials, which no policy may see")
 	}
 }

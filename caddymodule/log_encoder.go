@@ -20,10 +20,11 @@ func init() {
 }
 
 // LogEncoder is a log format that shows no credential of a caller: it is
-// Caddy's `filter`, which hides the headers `X-Api-Key`, `Api-Key` and
-// `X-Goog-Api-Key`, the subprotocols of WebSockets, and `?key=`. The headers
-// `Authorization` and `Cookie` Caddy hides by itself. Write `format usher` in
-// the block of a `log`; further fields can be filtered as with `filter`.
+// Caddy's `filter`, which hides the headers `Authorization`,
+// `Proxy-Authorization`, `Cookie`, `X-Api-Key`, `Api-Key` and `X-Goog-Api-Key`,
+// the subprotocols of WebSockets, and `?key=`, `?access_token=` and
+// `?oauth_token=`. Write `format usher` in the block of a `log`; further fields
+// can be filtered as with `filter`.
 type LogEncoder struct {
 	// What encodes the rest. Default: `json`, and `console` on a terminal.
 	WrappedRaw json.RawMessage `json:"wrap,omitempty" caddy:"namespace=caddy.logging.encoders inline_key=format"`
@@ -44,7 +45,7 @@ func (e *LogEncoder) Provision(ctx caddy.Context) error {
 	fields := map[string]json.RawMessage{
 		"request>uri": caddyconfig.JSONModuleObject(logURI{}, "filter", "usher_uri", nil),
 	}
-	for _, name := range append([]string{"Sec-Websocket-Protocol"}, format.CredentialFields()...) {
+	for _, name := range format.CredentialFields() {
 		fields["request>headers>"+name] = caddyconfig.JSONModuleObject(new(logging.ReplaceFilter{Value: hidden}), "filter", "replace", nil)
 	}
 	for name, filter := range e.FieldsRaw {

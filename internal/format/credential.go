@@ -60,9 +60,9 @@ func StripCredentials(h http.Header, u *url.URL) {
 	u.RawQuery = stripParam(u.RawQuery, strippedParams...)
 }
 
-// CredentialFields lists the headers other than Authorization in which a caller
-// may show its key.
-func CredentialFields() []string { return slices.Clone(credentialFields) }
+// CredentialFields lists the headers that may hold a credential of a caller:
+// nobody but this gateway has business with them.
+func CredentialFields() []string { return append([]string{protocolField}, strippedFields...) }
 
 // HideCredential returns uri, which need not be well formed, with another value
 // in place of the credentials of its query.
