@@ -126,7 +126,7 @@ func TestProvidersLearnNothingOfTheCaller_B89(t *testing.T) {
 	for _, name := range []string{
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "Forwarded", "Via", "X-Real-IP",
 		"CF-Connecting-IP", "CF-Ray", "CDN-Loop", "True-Client-IP", "Traceparent", "Tracestate", "Baggage", "X-Usher-Priority",
-		"OpenAI-Organization", "OpenAI-Project", "X-Goog-User-Project",
+		"OpenAI-Organization", "OpenAI-Project", "X-Goog-User-Project", "X-HTTP-Method-Override", "If-None-Match",
 	} {
 		n := len(up.seen())
 		st.ask(chatBody, http.StatusOK, header(name, "tells-much"))

@@ -45,6 +45,9 @@ var unsentHeaders = []string{
 	// Which account pays is for the key to say. A provider would refuse the
 	// request of one that it is none of, and the key would be held to be bad.
 	"Openai-Organization", "Openai-Project", "X-Goog-User-Project",
+	// What makes another request of it, or an answer of nothing (304), which
+	// would be held against the provider.
+	"X-Http-Method", "X-Http-Method-Override", "X-Method-Override", "If-None-Match", "If-Modified-Since",
 	// Who the caller is, and what it came through.
 	"X-Forwarded-", "X-Real-Ip", "X-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip", "Cf-", "Cdn-Loop", "Via",
 }
