@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 
@@ -40,9 +41,16 @@ func (c *Config) check(plugins []string) error {
 	return p.err()
 }
 
+// longestDuration is beyond all use, and short enough for any instant that lies
+// so far ahead to be counted.
+const longestDuration = caddy.Duration(36500 * 24 * time.Hour)
+
 func checkDuration(r reporter, d caddy.Duration) {
-	if d < 0 {
+	switch {
+	case d < 0:
 		r.errorf("must be longer than 0")
+	case d > longestDuration:
+		r.errorf("must be at most 36500d")
 	}
 }
 
@@ -166,6 +174,8 @@ func checkLimits(r reporter, limits []Limit) {
 			r.errorf("takes no window; write: limit concurrency N")
 		case kind != policy.ScopeConcurrency && l.Window <= 0:
 			r.errorf("needs a window longer than 0; write it like: limit %s 100/1m", l.Kind)
+		case l.Window > longestDuration:
+			r.errorf("the window must be at most 36500d")
 		}
 		if l.Limit < 1 {
 			r.errorf("must be at least 1, not %d; to use something no more, disable or remove it", l.Limit)
