@@ -79,6 +79,11 @@ func (f *facts) Arrive() int64                                       { return f.
 func (ws *waiting) Join(arrival int64) *Waiter { return ws.join(arrival) }
 func (ws *waiting) Leave(w *Waiter)            { ws.leave(w) }
 
+// Subjects returns how many keys and accounts are counted.
+func (ws *waiting) Subjects() int {
+	return len(ws.ranked.keys) + len(ws.ranked.accounts) + len(ws.skipped.keys) + len(ws.skipped.accounts)
+}
+
 func (ws *waiting) Judged(w *Waiter, ranked, skipped []policy.Candidate) {
 	ws.judged(w, ranked, skipped)
 }

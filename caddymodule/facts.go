@@ -23,9 +23,13 @@ type facts struct {
 	candidates map[string]*experience
 }
 
-// A keyName names a key. Other than the string of keyOf, it costs nothing to
-// make, which is done for every candidate of every request.
+// A keyName names a key. It costs nothing to make and to compare, which is done
+// for every candidate of every request; keyOf is its text.
 type keyName struct{ provider, key string }
+
+func keyNameOf(c policy.Candidate) keyName { return keyName{c.Provider, c.Key} }
+
+func keyOf(c policy.Candidate) string { return c.Provider + "/" + c.Key }
 
 // experience is how one candidate fared lately.
 type experience struct {
@@ -76,7 +80,7 @@ func (f *facts) describe(candidates []policy.Candidate, requestScopes []policy.S
 	now := time.Since(f.start)
 	for i := range described {
 		c := &described[i]
-		c.Load.InFlight = f.keys[keyName{c.Provider, c.Key}]
+		c.Load.InFlight = f.keys[keyNameOf(*c)]
 		if x := f.candidates[c.ID]; x != nil {
 			c.Load.Latency, c.Load.Failures = x.latency, x.failures
 		}
@@ -126,5 +130,3 @@ func (f *facts) learn(res policy.AttemptResult) {
 	}
 	x.failures += smoothing * (failed - x.failures)
 }
-
-func keyOf(c policy.Candidate) string { return c.Provider + "/" + c.Key }

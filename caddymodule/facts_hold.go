@@ -44,7 +44,7 @@ func (f *facts) begin(c policy.Candidate, req *policy.Request) *hold {
 
 // runLocked counts n requests more that run on the key and under the scopes.
 func (h *hold) runLocked(n int) {
-	f, key := h.facts, keyName{h.candidate.Provider, h.candidate.Key}
+	f, key := h.facts, keyNameOf(h.candidate)
 	if f.keys[key] += n; f.keys[key] == 0 {
 		delete(f.keys, key)
 	}

@@ -143,10 +143,14 @@ func (r *run) untilJudged(verdicts []policy.Verdict) time.Duration {
 
 // skippedOf returns those of base that are not ranked.
 func skippedOf(base, ranked []policy.Candidate) []policy.Candidate {
+	in := make(map[string]bool, len(ranked))
+	for i := range ranked {
+		in[ranked[i].ID] = true
+	}
 	var skipped []policy.Candidate
-	for _, c := range base {
-		if !slices.ContainsFunc(ranked, func(o policy.Candidate) bool { return o.ID == c.ID }) {
-			skipped = append(skipped, c)
+	for i := range base {
+		if !in[base[i].ID] {
+			skipped = append(skipped, base[i])
 		}
 	}
 	return skipped

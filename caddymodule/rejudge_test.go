@@ -168,6 +168,21 @@ func TestChangesWakeThoseWhomTheyConcern(t *testing.T) {
 	if diff := cmp.Diff([]int64{1, 3}, ws.Woken()); diff != "" {
 		t.Errorf("after one has left, a command woke (-want +got):\n%s", diff)
 	}
+	ws.Judged(waiters[1], []policy.Candidate{resting}, []policy.Candidate{busy})
+	ws.Leave(waiters[3])
+	for _, c := range []struct {
+		candidate   policy.Candidate
+		disposition policy.Disposition
+		want        bool
+	}{{busy, policy.OK, true}, {resting, policy.Timeout, true}, {busy, policy.Timeout, false}, {resting, policy.OK, false}} {
+		if got := ws.Concerned(&policy.AttemptResult{Candidate: c.candidate, Disposition: c.disposition}); got != c.want {
+			t.Errorf("%s of %s concerns anybody: %t, want %t", c.disposition, c.candidate.ID, got, c.want)
+		}
+	}
+	ws.Leave(waiters[1])
+	if n := ws.Subjects(); n != 0 {
+		t.Errorf("%d subjects are left of nobody", n)
+	}
 }
 
 // Many are woken one after the other, and all within a second.

@@ -91,9 +91,9 @@ func (a *attempt) refuses(c policy.Candidate) bool {
 	case policy.SubjectAccount:
 		return c.Account == a.candidate.Account
 	case policy.SubjectModel:
-		return keyOf(c) == keyOf(a.candidate) && c.Model == a.candidate.Model
+		return keyNameOf(c) == keyNameOf(a.candidate) && c.Model == a.candidate.Model
 	}
-	return keyOf(c) == keyOf(a.candidate)
+	return keyNameOf(c) == keyNameOf(a.candidate)
 }
 
 // rest returns the candidates of the same model that may still serve the

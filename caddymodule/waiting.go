@@ -26,17 +26,46 @@ const (
 )
 
 // waiting are the requests that wait, in their order of arrival. A change that
-// may concern them wakes them one after the other, the oldest first.
+// may concern them wakes them one after the other, the oldest first. Its zero
+// value has none.
 type waiting struct {
-	mu  sync.Mutex
-	all []*waiter
+	mu              sync.Mutex
+	all             []*waiter
+	ranked, skipped subjects // of all, so that most changes are known to concern nobody
 }
 
 // A waiter is one of them.
 type waiter struct {
 	arrival         int64
-	ranked, skipped []policy.Candidate // as it was last judged
+	ranked, skipped []policy.Candidate // as it was last judged; read only
 	wake            chan time.Time     // when to judge it anew
+}
+
+// subjects counts the candidates of requests by key and by account.
+type subjects struct {
+	keys     map[keyName]int
+	accounts map[string]int
+}
+
+// add counts each of the candidates n times more.
+func (s *subjects) add(candidates []policy.Candidate, n int) {
+	if s.keys == nil {
+		s.keys, s.accounts = make(map[keyName]int), make(map[string]int)
+	}
+	for i := range candidates {
+		key, account := keyNameOf(candidates[i]), accountOf(candidates[i])
+		if s.keys[key] += n; s.keys[key] == 0 {
+			delete(s.keys, key)
+		}
+		if s.accounts[account] += n; s.accounts[account] == 0 {
+			delete(s.accounts, account)
+		}
+	}
+}
+
+// has reports whether any of them is of the key or the account of c.
+func (s *subjects) has(c policy.Candidate) bool {
+	return s.keys[keyNameOf(c)] > 0 || s.accounts[accountOf(c)] > 0
 }
 
 // join adds a request, which leaves by itself.
@@ -54,14 +83,24 @@ func (ws *waiting) leave(w *waiter) {
 	defer ws.mu.Unlock()
 	if i := slices.Index(ws.all, w); i >= 0 {
 		ws.all = slices.Delete(ws.all, i, i+1)
+		ws.judgedLocked(w, nil, nil)
 	}
 }
 
-// judged notes how a request was judged.
+// judged notes how a request that has joined was judged. The candidates must
+// not be changed any more.
 func (ws *waiting) judged(w *waiter, ranked, skipped []policy.Candidate) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
+	ws.judgedLocked(w, ranked, skipped)
+}
+
+func (ws *waiting) judgedLocked(w *waiter, ranked, skipped []policy.Candidate) {
+	ws.ranked.add(w.ranked, -1)
+	ws.skipped.add(w.skipped, -1)
 	w.ranked, w.skipped = ranked, skipped
+	ws.ranked.add(ranked, 1)
+	ws.skipped.add(skipped, 1)
 }
 
 // toldWithin is how long a change waits at most for policies to know of it.
@@ -92,7 +131,8 @@ func (ws *waiting) after(told []<-chan struct{}, res *policy.AttemptResult) {
 func (ws *waiting) concerned(res *policy.AttemptResult) bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return slices.ContainsFunc(ws.all, func(w *waiter) bool { return w.concerns(res) })
+	toSkipped, toRanked := tells(res.Disposition)
+	return toSkipped && ws.skipped.has(res.Candidate) || toRanked && ws.ranked.has(res.Candidate)
 }
 
 // changed wakes those whom the end of an attempt concerns, or all if it is nil.
@@ -115,18 +155,17 @@ func (ws *waiting) changed(res *policy.AttemptResult) {
 	}
 }
 
-// concerns reports whether the end of an attempt may change how w is judged:
-// a success for what was skipped, anything else for what was ranked.
+// tells reports whom the end of an attempt tells something new: a success those
+// that skipped the candidate, and what speaks against it those that ranked it.
+func tells(d policy.Disposition) (toSkipped, toRanked bool) {
+	against := d.Failure() || d == policy.RateLimited || d == policy.QuotaExhausted || d == policy.AuthFailed
+	return d == policy.OK, against
+}
+
+// concerns reports whether the end of an attempt may change how w is judged.
 func (w *waiter) concerns(res *policy.AttemptResult) bool {
-	candidates := w.ranked
-	switch d := res.Disposition; {
-	case d == policy.OK:
-		candidates = w.skipped
-	case d.Failure(), d == policy.RateLimited, d == policy.QuotaExhausted, d == policy.AuthFailed:
-	default:
-		return false
-	}
-	return slices.ContainsFunc(candidates, func(c policy.Candidate) bool {
-		return keyOf(c) == keyOf(res.Candidate) || accountOf(c) == accountOf(res.Candidate)
-	})
+	key, account := keyNameOf(res.Candidate), accountOf(res.Candidate)
+	same := func(c policy.Candidate) bool { return keyNameOf(c) == key || accountOf(c) == account }
+	toSkipped, toRanked := tells(res.Disposition)
+	return toSkipped && slices.ContainsFunc(w.skipped, same) || toRanked && slices.ContainsFunc(w.ranked, same)
 }
