@@ -50,7 +50,7 @@ func (s *selector) storeStatus() storeStatus {
 // A subjectStatus is what is known of one subject. What is past is still shown;
 // Rests says what counts now.
 type subjectStatus struct {
-	Provider string `json:"provider"`
+	Provider string `json:"provider,omitzero"`
 	Account  string `json:"account,omitzero"`
 	Key      string `json:"key,omitzero"`
 	Version  string `json:"version,omitzero"`
@@ -114,6 +114,9 @@ func (s *selector) status(now time.Time, in statusInput) statusAnswer {
 		k := &answer.Keys[i]
 		k.Models = models[keyID(k.Provider, k.Key, k.Version)]
 		slices.SortFunc(k.Models, compareStatus)
+		for j := range k.Models { // they stand below their key
+			k.Models[j].Provider, k.Models[j].Key, k.Models[j].Version = "", "", ""
+		}
 	}
 	for _, list := range [][]subjectStatus{answer.Providers, answer.Accounts, answer.Keys} {
 		slices.SortFunc(list, compareStatus)
