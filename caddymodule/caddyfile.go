@@ -155,6 +155,22 @@ func (p *parser) model(c *Config) error {
 	return err
 }
 
+// files parses an entry of Files.
+func (p *parser) files(c *Config) option {
+	return func() error {
+		args, err := p.begin(element("/files", len(c.Files)), "files <provider> [<key>]", 1, 2)
+		if err != nil {
+			return err
+		}
+		f := Files{Provider: args[0]}
+		if len(args) > 1 {
+			f.Key = args[1]
+		}
+		c.Files = append(c.Files, f)
+		return nil
+	}
+}
+
 // session parses the limits of WebSockets.
 func (p *parser) session(c *Config) error {
 	const at = "/session"

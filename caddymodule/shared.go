@@ -2,7 +2,6 @@ package caddymodule
 
 import (
 	"context"
-	"runtime/debug"
 
 	"github.com/caddyserver/caddy/v2"
 )
@@ -32,22 +31,4 @@ func acquireShared(atEnd func(func(context.Context))) *shared {
 		_, _ = sharedPool.Delete(sharedKey) // Destruct returns nil
 	})
 	return v.(*shared)
-}
-
-// Version returns the version of the module as it was built.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(unknown)"
-	}
-	const path = "github.com/usherproxy/usher"
-	if info.Main.Path == path && info.Main.Version != "" {
-		return info.Main.Version
-	}
-	for _, m := range info.Deps {
-		if m.Path == path {
-			return m.Version
-		}
-	}
-	return "(devel)"
 }
