@@ -40,8 +40,10 @@ type Config struct {
 	// The groups (tenants, teams) that callers may belong to.
 	Groups []Group `json:"groups,omitempty"`
 
-	// The limits of the whole fleet: of all requests of this handler together,
-	// over all replicas. Default: none.
+	// The limits of the whole fleet: of all requests together, over all replicas.
+	// Sites whose admission policy has the same options are one fleet, and
+	// callers, groups, providers, keys and models that are called the same there
+	// are the same. Default: none.
 	Limits []Limit `json:"limits,omitempty"`
 
 	// Who holds what a provider's account stores and no model is named for:
