@@ -2,11 +2,13 @@ package caddymodule
 
 import (
 	"compress/gzip"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -49,6 +51,22 @@ func readBody(w http.ResponseWriter, in *http.Request, limit int64) (*held.Body,
 		return refuse(format.Unreadable())
 	}
 	return body, nil
+}
+
+// breakOff lets the reading of a body fail when ctx ends, until stop is called:
+// else nothing bounds how long it takes. The writer is not used any more when
+// stop has returned.
+func breakOff(ctx context.Context, w http.ResponseWriter) (stop func()) {
+	done := make(chan struct{})
+	unregister := context.AfterFunc(ctx, func() {
+		defer close(done)
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // all servers of Caddy know it
+	})
+	return func() {
+		if !unregister() {
+			<-done
+		}
+	}
 }
 
 // encodings are those in which bodies may be sent: clients such as Codex

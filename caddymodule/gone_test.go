@@ -285,5 +285,23 @@ func TestABodyThatNeverEndsIsGivenUp(t *testing.T) {
 			t.Errorf("%s: answer %q, want 504 deadline_exceeded", name, answer)
 		}
 	}
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols}
+	defer transport.CloseIdleConnections()
+	body, rest := io.Pipe()
+	defer func() { _ = rest.Close() }()
+	req, err := http.NewRequest(http.MethodPost, st.url+"/v1/chat/completions", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.ProtoMajor != 2 || resp.StatusCode != http.StatusGatewayTimeout {
+		t.Errorf("%s %s, want 504 by HTTP/2", resp.Proto, resp.Status)
+	}
 	up.expect(t, 0)
 }

@@ -135,9 +135,7 @@ type runKey struct{}
 func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.Refusal {
 	refuse := func(f format.Refusal) *format.Refusal { return &f }
 	var refusal *format.Refusal
-	arrived := context.AfterFunc(r.ctx, func() {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // a body that never comes to its end
-	})
+	arrived := breakOff(r.ctx, w)
 	r.body, refusal = readBody(w, in, r.h.MaxBody)
 	arrived()
 	if refusal != nil {
