@@ -175,7 +175,7 @@ func move(_ context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
 // cling admits everybody, and takes its time to note the end.
 func cling(context.Context, *policy.AdmitRequest) (policy.Lease, error) {
 	return policy.LeaseFunc(func(context.Context, policy.Outcome) error {
-		time.Sleep(3 * time.Second)
+		time.Sleep(8 * time.Second)
 		return nil
 	}), nil
 }
