@@ -1,7 +1,6 @@
 package caddymodule
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -138,8 +137,11 @@ func (r *run) read(w http.ResponseWriter, in *http.Request, id string) *format.R
 	arrived := breakOff(r.ctx, w)
 	r.body, refusal = readBody(w, in, r.h.MaxBody)
 	arrived()
-	if refusal != nil {
-		return cmp.Or(r.ended(r.ctx), refusal)
+	switch {
+	case refusal != nil && errors.Is(r.ctx.Err(), context.DeadlineExceeded):
+		return refuse(format.DeadlineExceeded())
+	case refusal != nil: // who has only left off sending may still read why
+		return refusal
 	}
 	err := r.body.View(func(text []byte) (err error) {
 		if r.op.Kind == format.Session {
