@@ -33,6 +33,7 @@ type randomProviders struct {
 type sending struct {
 	provider, text string // as far as it was sent
 	whole          bool   // it is complete, and ended well
+	aborted        bool   // the connection was broken off after it
 	stream         bool
 }
 
@@ -92,7 +93,7 @@ func (p *randomProviders) stream(w http.ResponseWriter, r *rand.Rand, name, id s
 		cut = r.IntN(len(text))
 	}
 	aborts := r.IntN(2) == 0
-	s.stream, s.whole = true, whole && cut == len(text) && !aborts
+	s.stream, s.whole, s.aborted = true, whole && cut == len(text) && !aborts, aborts
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, piece := range split(r, text[:cut]) {
 		s.text += piece
@@ -233,7 +234,7 @@ func (p *randomProviders) judge(id string, resp *http.Response, body string, err
 	switch {
 	case len(from) == 0:
 		return "these are not the bytes of one candidate"
-	case err == nil && !slices.ContainsFunc(from, func(s sending) bool { return s.text == text && ended(s) }):
+	case err == nil && !slices.ContainsFunc(from, func(s sending) bool { return s.text == text && ended(s) && !s.aborted }):
 		return "a part looks whole"
 	}
 	return ""
