@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"slices"
 )
@@ -48,17 +49,10 @@ func (s *Store) save() {
 	if s.saving {
 		return
 	}
-	seq := s.machine.seq
-	data, err := s.machine.save()
-	if err != nil {
-		logger().Error("save the state of leases", "error", err)
-		return
-	}
+	seq, state := s.machine.seq, s.machine.state()
 	s.saving = true
 	s.done.Go(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
-		defer cancel()
-		err := s.db.save(ctx, seq, data)
+		err := s.store(seq, state)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.saving = false
@@ -66,4 +60,15 @@ func (s *Store) save() {
 			logger().Warn("save the state of leases", "error", err)
 		}
 	})
+}
+
+// store stores what the log has led to at seq.
+func (s *Store) store(seq int64, state any) error {
+	data, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	defer cancel()
+	return s.db.save(ctx, seq, data)
 }

@@ -1,6 +1,9 @@
 package postgres
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // State returns what the store has read, and what that has led to. It makes the
 // store read what is new.
@@ -11,7 +14,7 @@ func (s *Store) State() (seq int64, state string) {
 	if s.machine == nil {
 		return 0, ""
 	}
-	data, err := s.machine.save()
+	data, err := json.Marshal(s.machine.state())
 	if err != nil {
 		return s.machine.seq, err.Error()
 	}
@@ -84,7 +87,7 @@ func Apply(commands []byte) (state string, err error) {
 	if _, err := m.apply(entry{Seq: 1, At: 1e15, Replica: 1, Op: 1, Commands: commands}); err != nil {
 		return "", err
 	}
-	data, err := m.save()
+	data, err := json.Marshal(m.state())
 	return string(data), err
 }
 

@@ -277,9 +277,9 @@ func place(e entry, arrival int64) int64 {
 }
 
 // A state is a machine as it is stored.
-type state struct {
+type state[Q any] struct {
 	At     int64            `json:"at"`
-	Queue  json.RawMessage  `json:"queue"`
+	Queue  Q                `json:"queue"`
 	Owners map[int64][]name `json:"owners"`
 }
 
@@ -289,7 +289,7 @@ func loadMachine(seq int64, data []byte) (*machine, error) {
 	if len(data) == 0 {
 		return m, nil
 	}
-	var s state
+	var s state[json.RawMessage]
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("state of the log: %w", err)
 	}
@@ -306,16 +306,13 @@ func loadMachine(seq int64, data []byte) (*machine, error) {
 	return m, nil
 }
 
-func (m *machine) save() ([]byte, error) {
-	data, err := m.queue.Snapshot()
-	if err != nil {
-		return nil, err
-	}
-	s := state{At: m.at.UnixMicro(), Queue: data, Owners: make(map[int64][]name)}
+// state returns what m is now, as JSON stores it.
+func (m *machine) state() *state[*queue.Snapshot] {
+	s := &state[*queue.Snapshot]{At: m.at.UnixMicro(), Queue: m.queue.Snapshot(), Owners: make(map[int64][]name)}
 	for _, t := range slices.SortedFunc(maps.Keys(m.owners), compareNames) {
 		s.Owners[m.owners[t]] = append(s.Owners[m.owners[t]], name{t.ID(), t.Attempt()})
 	}
-	return json.Marshal(s)
+	return s
 }
 
 // The state is saved when the entries since the last time are worth it: when

@@ -7,9 +7,9 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// Load returns the queue of which data is the snapshot.
+// Load returns the queue of which data is the snapshot, as JSON.
 func Load(data []byte) (*Queue, error) {
-	var s snapshot
+	var s Snapshot
 	if err := json.Unmarshal(data, &s); err != nil {
 		return nil, fmt.Errorf("snapshot of a queue: %w", err)
 	}

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"slices"
 	"time"
@@ -10,9 +9,10 @@ import (
 	"github.com/usherproxy/usher/policy"
 )
 
-// A snapshot is all that a queue will ever look at again. Two queues of which
-// one is made of the snapshot of the other decide alike from then on.
-type snapshot struct {
+// A Snapshot is all that a queue will ever look at again, as JSON stores it. Two
+// queues of which one is loaded from the snapshot of the other decide alike from
+// then on. It does not change with its queue.
+type Snapshot struct {
 	Epoch       time.Time        `json:"epoch"`
 	Serial      uint64           `json:"serial"`
 	ScopeSerial uint64           `json:"scope_serial"`
@@ -73,9 +73,10 @@ type lineSnapshot struct {
 	Tickets []uint64 `json:"tickets"`
 }
 
-// Snapshot returns all of q, for [Load]. Equal queues have equal snapshots.
-func (q *Queue) Snapshot() ([]byte, error) {
-	s := snapshot{Epoch: q.epoch, Serial: q.serial, ScopeSerial: q.scopeSerial, SweepAt: q.sweepAt, Alarms: serials(q.alarms)}
+// Snapshot returns all of q. Equal queues have equal snapshots, and [Load] takes the
+// JSON of one, which takes much longer to make.
+func (q *Queue) Snapshot() *Snapshot {
+	s := &Snapshot{Epoch: q.epoch, Serial: q.serial, ScopeSerial: q.scopeSerial, SweepAt: q.sweepAt, Alarms: serials(q.alarms)}
 	for _, of := range sortedBy(q.scopes, func(s *scope) uint64 { return s.id }) {
 		s.Scopes = append(s.Scopes, of.snapshot())
 	}
@@ -89,7 +90,7 @@ func (q *Queue) Snapshot() ([]byte, error) {
 		}
 		s.Lines = append(s.Lines, ls)
 	}
-	return json.Marshal(s)
+	return s
 }
 
 func sortedBy[K comparable, V any](m map[K]V, serial func(V) uint64) []V {

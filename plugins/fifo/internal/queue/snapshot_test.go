@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"testing"
 
@@ -31,14 +32,14 @@ func TestQueueGoesOnFromItsSnapshot(t *testing.T) {
 }
 
 func (h *history) reload() {
-	data, err := h.queue.Snapshot()
+	data, err := json.Marshal(h.queue.Snapshot())
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	if h.queue, err = queue.Load(data); err != nil {
 		h.t.Fatal(err)
 	}
-	again, err := h.queue.Snapshot()
+	again, err := json.Marshal(h.queue.Snapshot())
 	if err != nil || !bytes.Equal(again, data) {
 		h.t.Fatalf("snapshot of a copy = %s, %v, want %s", again, err, data)
 	}
