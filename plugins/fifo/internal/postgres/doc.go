@@ -90,7 +90,7 @@
 // round trip of the other replica after its release, and reads nothing. That is a
 // help only. Who hears an entry applies it if it follows the last one that was
 // applied, which it names, and if the replica believes in its lease. Otherwise a step
-// reads it, as if nothing had come: entries that come too early wait 5 ms for those
+// reads it, as if nothing had come: entries that come too early wait 20 ms for those
 // before them. What was heard does not count as having read the log, for the order of
 // heirs.
 //

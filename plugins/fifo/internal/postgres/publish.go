@@ -112,8 +112,9 @@ func parsePublished(payload string) (p published, err error) {
 const (
 	// maxAhead is how far entries may be ahead of what was read.
 	maxAhead = 64
-	// missFor is how long what they follow may take to come.
-	missFor = 5 * time.Millisecond
+	// missFor is how long what they follow may take to come. It comes with the
+	// next step in any case, and is hardly ever lost.
+	missFor = 20 * time.Millisecond
 )
 
 // hearEntry applies an entry that another replica has published, once those before
@@ -154,8 +155,8 @@ func (s *Store) catchUp() {
 			delete(s.ahead, seq)
 		}
 	}
-	if len(s.ahead) > 0 && !s.missing {
-		s.missing = true
+	if len(s.ahead) > 0 && s.missing == 0 {
+		s.missing = s.machine.seq + 1
 		time.AfterFunc(missFor, s.miss)
 	}
 }
@@ -164,10 +165,15 @@ func (s *Store) catchUp() {
 func (s *Store) miss() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.missing = false
-	if len(s.ahead) > 0 {
+	stuck := s.machine != nil && s.machine.seq < s.missing
+	s.missing = 0
+	switch {
+	case len(s.ahead) == 0:
+	case stuck:
 		clear(s.ahead)
 		s.pressLocked()
 		s.kick()
+	default: // something else is missed by now
+		s.catchUp()
 	}
 }

@@ -52,7 +52,7 @@ type Store struct {
 
 	listening bool
 	ahead     map[int64]published // entries that have come before those that they follow
-	missing   bool                // miss is called soon
+	missing   int64               // the one that miss looks for soon, or 0
 	left      bool                // another replica has, see invited
 	toldAt    time.Time           // when positions were looked at last
 	saving    bool
