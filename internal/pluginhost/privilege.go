@@ -77,9 +77,9 @@ func (r *cmdRunner) pin(spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if got := hex.EncodeToString(sum); got != strings.ToLower(spec.Checksum) {
+	if got, want := hex.EncodeToString(sum), strings.ToLower(spec.Checksum); got != want {
 		_ = copied.Close() // it is not used
-		return fmt.Errorf("its checksum is sha256:%s, and not the one that is configured", got)
+		return fmt.Errorf("its checksum is sha256:%s, and not sha256:%s as configured", got, want)
 	}
 	r.pinned = copied
 	runPinned(r.cmd, copied)
