@@ -1,6 +1,8 @@
 package pluginhost_test
 
 import (
+	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/usherproxy/usher/internal/pluginhost"
+	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
+	"github.com/usherproxy/usher/sdk/host"
 )
 
 // byHand starts the test plugin as one does who debugs it. It ends with the
@@ -79,4 +87,63 @@ func TestAPluginThatWasStartedByHandIsAttached(t *testing.T) {
 	w.restarted(t, restarts+1)
 	w.release(running)
 	w.empty(t)
+}
+
+// listen serves a policy at a socket as a plugin does that was started by hand
+// and knows nothing of sessions. The returned function ends it.
+func listen(t *testing.T, socket string) (end func()) {
+	t.Helper()
+	_ = os.Remove(socket) // of the one before
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, req any, call *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+		resp, err := handler(ctx, req)
+		if m, ok := resp.(proto.Message); ok && strings.HasSuffix(call.FullMethod, "/GetInfo") {
+			m.ProtoReflect().Clear(m.ProtoReflect().Descriptor().Fields().ByName("capabilities"))
+		}
+		return resp, err
+	}))
+	all := func(context.Context, *policy.Request, policy.Candidate) (policy.Why, error) { return policy.Why{}, nil }
+	line := sdk.Define("line", struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) {
+		return sdk.Policies{Selection: policy.FilterFunc(all)}, nil
+	})
+	if err := sdk.NewServerPlugin(t.Context(), "test", line).GRPCServer(nil, server); err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		_ = server.Serve(listener) // ends with Stop
+	}()
+	end = func() {
+		server.Stop()
+		<-served
+	}
+	t.Cleanup(end)
+	return end
+}
+
+// A plugin that has forgotten everything behind its socket is told it again.
+func TestAnAttachedPluginWithoutASessionIsFoundAgain(t *testing.T) {
+	t.Parallel()
+	socket := filepath.Join(t.TempDir(), "s")
+	spec := testSpec()
+	spec.Path, spec.Args, spec.Env, spec.Patient = os.Args[0], []string{socket}, []string{hostEnv + "=attach"}, true
+	end := listen(t, socket)
+	w, err := startWith(t, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		d, err := w.Decide(within(t), patience, &host.DecideRequest{
+			Request: w.request(), Catalog: w.catalog, Candidates: w.catalog.Candidates, Select: []string{w.in.Name()}, Attempt: 1,
+		})
+		if err != nil || len(d.Selections) != 1 || len(d.Selections[0].Verdicts) != 1 {
+			t.Errorf("got %+v and %v", d, err)
+		}
+		end()
+		end = listen(t, socket)
+	}
 }

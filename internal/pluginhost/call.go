@@ -31,6 +31,7 @@ func (p *Plugin) ask(ctx context.Context, f func(*process) error) error {
 }
 
 func (p *Plugin) repeat(ctx context.Context, breaks bool, f func(*process) error) error {
+	reattached := false
 	for {
 		process, err := p.enter(ctx, breaks)
 		if err != nil {
@@ -45,6 +46,13 @@ func (p *Plugin) repeat(ctx context.Context, breaks bool, f func(*process) error
 			if p.spec.Patient || ctx.Err() != nil || process.Ping(ctx) == nil {
 				return err
 			} // else who supervises has ended it
+		case p.spec.Patient && !reattached && (host.Unknown(err) || host.Unavailable(err)):
+			// Who debugs it has started it again behind its socket, so that it
+			// knows nothing: the next one that stands in for it tells it all.
+			reattached = true
+			_ = process.runner.kill()
+			p.lose(process)
+			continue
 		case !unanswered(err):
 			return err
 		}
