@@ -102,9 +102,13 @@ func (in *Instance) Release(requestID string, attempt int, out policy.Outcome, s
 	})
 }
 
-// Observe tells instances of the plugin how an attempt ended. It does not
-// block; the returned channel is closed when the plugin has acknowledged it.
+// Observe tells instances of the plugin how an attempt ended, a success a moment
+// later. It does not block; the returned channel is closed when the plugin has
+// acknowledged it.
 func (p *Plugin) Observe(instances []string, o host.Observation) <-chan struct{} {
 	o.Instances = instances
+	if o.Result.Disposition == policy.OK {
+		return p.journal.postLater(func(b *batch) { b.observe(o) })
+	}
 	return p.journal.post(func(b *batch) { b.observe(o) })
 }

@@ -3,6 +3,7 @@ package pluginhost
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/usherproxy/usher/sdk/host"
 )
@@ -11,10 +12,15 @@ import (
 type journal struct {
 	wake chan struct{} // has room for one
 
-	mu   sync.Mutex // guards what follows
-	next *batch     // what was posted and is not on its way
-	last *batch     // what is on its way, or was the last to be
+	mu   sync.Mutex  // guards what follows
+	next *batch      // what was posted and is not on its way
+	last *batch      // what is on its way, or was the last to be
+	rest *time.Timer // ends the rest of what is in no hurry; nil while nothing rests
 }
+
+// restTime is how long a success rests, which changes no decision that cannot
+// wait: it is told together with the release that follows, or with others.
+const restTime = 5 * time.Millisecond
 
 // A batch is what is told together.
 type batch struct {
@@ -60,11 +66,37 @@ func (j *journal) post(add func(*batch)) <-chan struct{} {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	add(j.next)
+	j.hurryLocked()
+	return j.next.acknowledged
+}
+
+// postLater is like post for what may rest for a moment.
+func (j *journal) postLater(add func(*batch)) <-chan struct{} {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	add(j.next)
+	if j.rest == nil {
+		j.rest = time.AfterFunc(restTime, j.hurry)
+	}
+	return j.next.acknowledged
+}
+
+// hurry lets the next batch be delivered.
+func (j *journal) hurry() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.hurryLocked()
+}
+
+func (j *journal) hurryLocked() {
+	if j.rest != nil {
+		j.rest.Stop()
+		j.rest = nil
+	}
 	select {
 	case j.wake <- struct{}{}:
 	default:
 	}
-	return j.next.acknowledged
 }
 
 // take returns what was posted since the last time, for the caller to deliver
@@ -83,6 +115,7 @@ func (j *journal) take() *batch {
 // until ctx ends.
 func (j *journal) flushed(ctx context.Context) {
 	j.mu.Lock()
+	j.hurryLocked()
 	b := j.next
 	if b.Len() == 0 {
 		b = j.last
