@@ -59,11 +59,15 @@ func ServeAll(name string, definitions ...Definition) {
 		end()
 		os.Exit(1)
 	})
+	half := &ServerPlugin{server: s}
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  wire.Handshake,
-		VersionedPlugins: map[int]plugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: &ServerPlugin{server: s}}},
+		VersionedPlugins: map[int]plugin.PluginSet{wire.ProtocolVersion: {wire.PluginName: half}},
 		GRPCServer: func(opts []grpc.ServerOption) *grpc.Server {
-			return grpc.NewServer(append(opts, wire.ServerOptions()...)...)
+			if len(opts) > 0 { // TLS, which frames do not have
+				return grpc.NewServer(append(opts, wire.ServerOptions()...)...)
+			}
+			return grpc.NewServer(half.ServerOptions()...)
 		},
 		Logger: hclog.New(&hclog.LoggerOptions{Name: name, Level: hclog.Warn, JSONFormat: true, Output: stderr}),
 	})

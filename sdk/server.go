@@ -22,6 +22,7 @@ type server struct {
 	policypb.UnimplementedPolicyServiceServer
 
 	name, version string
+	capabilities  []string
 	definitions   []Definition
 	ctx           context.Context // ends when the process is about to end
 
@@ -57,7 +58,7 @@ func (c catalog) lookup(id string) (index uint32, ok bool) {
 
 func newServer(ctx context.Context, name, version string, definitions []Definition) *server {
 	return &server{
-		name: name, version: version, definitions: definitions, ctx: ctx,
+		name: name, version: version, capabilities: []string{wire.CapabilitySession, wire.CapabilityCatalogParts}, definitions: definitions, ctx: ctx,
 		instances: make(map[string]*instance),
 		catalogs:  make(map[string]catalog),
 		sessions:  make(map[*session]struct{}),
@@ -65,7 +66,7 @@ func newServer(ctx context.Context, name, version string, definitions []Definiti
 }
 
 func (s *server) GetInfo(context.Context, *policypb.GetInfoRequest) (*policypb.GetInfoResponse, error) {
-	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version, Capabilities: []string{wire.CapabilitySession, wire.CapabilityCatalogParts}}
+	info := &policypb.GetInfoResponse{Name: s.name, Version: s.version, Capabilities: s.capabilities}
 	for _, d := range s.definitions {
 		info.Policies = append(info.Policies, d.name)
 		details := &policypb.PolicyInfo{Name: d.name}

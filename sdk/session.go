@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"runtime"
 	"slices"
 	"sync"
@@ -18,11 +19,11 @@ import (
 	"github.com/usherproxy/usher/sdk/internal/wire"
 )
 
-// A session answers the calls of one stream. One goroutine reads, one writes,
-// and workers call the policies: no policy holds up another call.
+// A session answers the calls of one carrier. One goroutine reads, and workers
+// call the policies and answer: no policy holds up another call.
 type session struct {
 	server *server
-	ctx    context.Context // ends with the stream
+	ctx    context.Context // ends with the carrier
 	out    *wire.Outbox[*policypb.SessionAnswer]
 
 	jobs    chan job       // to workers that have nothing to do
@@ -52,24 +53,27 @@ type job struct {
 
 // Session serves one stream until it ends.
 func (s *server) Session(stream policypb.PolicyService_SessionServer) error {
-	ctx, cancel := context.WithCancel(stream.Context())
-	se := &session{
-		server: s, ctx: ctx, out: wire.NewOutbox[*policypb.SessionAnswer](),
-		jobs: make(chan job), calls: make(map[uint64]*call),
-	}
-	s.addSession(se)
-	defer s.removeSession(se)
-	var written sync.WaitGroup
-	written.Go(func() { se.write(stream) })
-	err := se.read(stream)
-	cancel()
-	se.end()
-	se.workers.Wait()
-	written.Wait()
-	se.out.Close()
+	err := s.serveSession(stream.Context(), wire.Stream{Stream: stream}, func() {})
 	if errors.Is(err, io.EOF) {
 		return nil
 	}
+	return err
+}
+
+// serveSession serves a session until its carrier ends, and returns why it did.
+// The function done ends what the carrier still does.
+func (s *server) serveSession(ctx context.Context, carrier wire.Carrier, done func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	se := &session{server: s, ctx: ctx, jobs: make(chan job), calls: make(map[uint64]*call)}
+	se.out = wire.NewOutbox(func(answers []*policypb.SessionAnswer) (rest func()) { return carrier.Send(messages(answers)) }, reuse)
+	s.addSession(se)
+	defer s.removeSession(se)
+	err := se.read(carrier)
+	cancel()
+	done()
+	se.end()
+	se.workers.Wait()
+	se.out.Close()
 	return err
 }
 
@@ -100,12 +104,12 @@ func (s *server) revoke(instance string, key ticketKey, why policy.Reason) {
 	}
 }
 
-// read takes up calls until the stream ends.
-func (se *session) read(stream policypb.PolicyService_SessionServer) error {
+// read takes up calls until the carrier ends.
+func (se *session) read(carrier wire.Carrier) error {
 	frame := &policypb.SessionRequest{}
 	for {
 		frame.ResetVT()
-		if err := stream.RecvMsg(frame); err != nil {
+		if err := carrier.Receive(frame); err != nil {
 			return err
 		}
 		for _, c := range frame.GetCalls() {
@@ -124,6 +128,9 @@ func (se *session) takeUp(c *policypb.SessionCall) {
 		se.out.Put(&policypb.SessionAnswer{Id: c.GetId(), Done: &policypb.Done{}})
 	default:
 		ctx, cancel := context.WithCancel(se.ctx)
+		if most := c.GetTimeoutUs(); most > 0 {
+			ctx = due{ctx, time.Now().Add(time.Duration(min(most, maxTimeoutUs)) * time.Microsecond)}
+		}
 		j := job{&call{id: c.GetId(), ctx: ctx, cancel: cancel}, c.GetDecide(), c.GetAdmit(), c.GetReport()}
 		se.mu.Lock()
 		se.calls[j.id] = j.call
@@ -136,6 +143,19 @@ func (se *session) takeUp(c *policypb.SessionCall) {
 		}
 	}
 }
+
+// due is a context that tells its deadline. What ends it is that the host
+// abandons the call then, so it needs no timer.
+type due struct {
+	context.Context
+	at time.Time
+}
+
+// Deadline tells it.
+func (d due) Deadline() (time.Time, bool) { return d.at, true }
+
+// maxTimeoutUs is the longest time that is told, in microseconds: some 35 years.
+const maxTimeoutUs = 1 << 50
 
 // maxIdle is how many workers wait for calls.
 var maxIdle = 8 * runtime.GOMAXPROCS(0)
@@ -359,22 +379,21 @@ func (s *subscription) hear(a *admission, position int, settled bool) (more bool
 	return true
 }
 
-// write sends answers until the session ends.
-func (se *session) write(stream policypb.PolicyService_SessionServer) {
-	frame := &policypb.SessionResponse{}
-	for {
-		answers := se.out.Take(se.ctx)
-		if answers == nil {
-			return
-		}
+// messages returns answers in messages.
+func messages(answers []*policypb.SessionAnswer) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		frame := &policypb.SessionResponse{}
 		for part := range slices.Chunk(answers, wire.MaxBatch) {
-			frame.Answers = part
-			if err := stream.SendMsg(frame); err != nil {
-				return // the reader sees why
+			if frame.Answers = part; !yield(frame) {
+				return
 			}
 		}
-		for _, a := range answers {
-			a.Decide.ReturnToVTPool()
-		}
+	}
+}
+
+// reuse puts what answers hold back into its pools.
+func reuse(answers []*policypb.SessionAnswer) {
+	for _, a := range answers {
+		a.Decide.ReturnToVTPool()
 	}
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
 	"github.com/usherproxy/usher/sdk/host"
+	"github.com/usherproxy/usher/sdk/policytest"
 )
 
 // A policy that thinks for long must not hold up what others are asked.
@@ -126,5 +128,38 @@ func TestManyCallsAtOnceArrive(t *testing.T) {
 		if len(d.Selections) != 1 || len(d.Selections[0].Verdicts) != 3 || d.Selections[0].Verdicts[0] != want {
 			t.Fatalf("answer %d is %+v", i, d)
 		}
+	}
+}
+
+// A policy sees until when its answer is waited for, however it is asked.
+func TestPoliciesSeeTheDeadline(t *testing.T) {
+	t.Parallel()
+	for name, connect := range map[string]func(testing.TB, ...sdk.Definition) *host.Client{
+		"frames": policytest.Connect, "stream": policytest.ConnectStream, "unary": policytest.ConnectUnary,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			seen := make(chan time.Time, 1)
+			client := connect(t, define("one", sdk.Policies{Selection: selectFunc(func(ctx context.Context, _ *policy.SelectRequest) (sel policy.Selection, err error) {
+				deadline, _ := ctx.Deadline()
+				seen <- deadline
+				return sel, nil
+			})}))
+			kinds, err := client.Configure(t.Context(), "one", "one", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			if _, err := client.Instance("one", kinds).Selection.Select(ctx, &policy.SelectRequest{
+				Request: &policy.Request{ID: "r"}, Candidates: []policy.Candidate{{ID: "a"}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if at := <-seen; at.Before(began) || at.After(time.Now().Add(time.Hour)) {
+				t.Errorf("the deadline is %s, want one within an hour from %s", at, began)
+			}
+		})
 	}
 }

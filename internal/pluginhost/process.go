@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
@@ -108,8 +109,22 @@ func (p *process) connect(ctx context.Context, hostVersion string) error {
 	if p.info, err = client.Info(ctx, hostVersion); err != nil {
 		return err
 	}
-	if slices.Contains(p.info.Capabilities, host.CapabilitySession) {
-		return client.OpenSession()
+	return p.openSession(ctx)
+}
+
+// openSession opens the session that the process can serve best, if any.
+func (p *process) openSession(ctx context.Context) error {
+	can := func(what string) bool { return slices.Contains(p.info.Capabilities, what) }
+	switch {
+	case can(host.CapabilityFrames) && !p.spec.AutoMTLS:
+		addr := p.plugin.ReattachConfig().Addr
+		conn, err := new(net.Dialer).DialContext(ctx, addr.Network(), addr.String())
+		if err != nil {
+			return fmt.Errorf("connect for frames: %w", err)
+		}
+		return p.OpenFrames(conn)
+	case can(host.CapabilitySession):
+		return p.OpenSession()
 	}
 	return nil
 }

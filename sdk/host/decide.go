@@ -229,7 +229,7 @@ func (c *Client) waitOnSession(ctx context.Context, req *AdmitRequest, waiting f
 		return nil, err
 	}
 	call := &policypb.SessionCall{Admit: out}
-	p, err := c.session.begin(call)
+	p, err := c.session.begin(ctx, call)
 	if err != nil {
 		return nil, err
 	}

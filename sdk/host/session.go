@@ -2,8 +2,12 @@ package host
 
 import (
 	"context"
+	"errors"
+	"io"
 	"iter"
+	"net"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -12,20 +16,23 @@ import (
 	"github.com/usherproxy/usher/sdk/internal/wire"
 )
 
-// CapabilitySession is the one of [Info.Capabilities] that says that the plugin
-// serves sessions.
-const CapabilitySession = wire.CapabilitySession
+// These are of [Info.Capabilities]. CapabilitySession says that the plugin
+// serves sessions, and CapabilityFrames that it takes one as frames, too.
+const (
+	CapabilitySession = wire.CapabilitySession
+	CapabilityFrames  = wire.CapabilityFrames
+)
 
-// A session carries calls on one stream. One goroutine reads and one writes.
+// A session makes calls over one carrier. One goroutine reads; who calls writes.
 type session struct {
-	stream policypb.PolicyService_SessionClient
-	out    *wire.Outbox[*policypb.SessionCall]
-	ended  chan struct{} // closed when the stream has ended
+	carrier wire.Carrier
+	out     *wire.Outbox[*policypb.SessionCall]
+	ended   chan struct{} // closed when the carrier has ended
 
 	mu    sync.Mutex // guards what follows
 	last  uint64     // id
 	calls map[uint64]*pending
-	err   error // why the stream has ended
+	err   error // why the carrier has ended
 }
 
 // pending is a call that waits for answers. Of those that come in a row, only
@@ -60,17 +67,31 @@ func (c *Client) OpenSession() error {
 		cancel()
 		return err
 	}
-	s := &session{
-		stream: stream, out: wire.NewOutbox[*policypb.SessionCall](),
-		ended: make(chan struct{}), calls: make(map[uint64]*pending),
+	c.open(wire.Stream{Stream: stream}, cancel)
+	return nil
+}
+
+// OpenFrames is like OpenSession for a session that is carried by a connection
+// of its own, to the address on which the plugin serves gRPC. It is for a plugin
+// with [CapabilityFrames]. The client closes conn when the session has ended.
+func (c *Client) OpenFrames(conn net.Conn) error {
+	if _, err := io.WriteString(conn, wire.FramesPreface); err != nil {
+		return errors.Join(err, conn.Close())
 	}
-	go s.write(ctx)
+	c.open(wire.NewFrames(conn), func() { _ = conn.Close() }) // of which nothing is left to be lost
+	return nil
+}
+
+// open begins a session. The function done ends its carrier for good.
+func (c *Client) open(carrier wire.Carrier, done func()) {
+	s := &session{carrier: carrier, ended: make(chan struct{}), calls: make(map[uint64]*pending)}
+	s.out = wire.NewOutbox(func(calls []*policypb.SessionCall) (rest func()) { return carrier.Send(messages(calls)) }, reuse)
 	go func() {
-		defer cancel() // ends write
-		s.read(c.revoked)
+		err := s.read(c.revoked)
+		done()
+		s.end(err)
 	}()
 	c.session = s
-	return nil
 }
 
 // Ended is closed when the session has ended: the process is gone, or must not
@@ -94,26 +115,37 @@ func (c *Client) Ping(ctx context.Context) error {
 
 // call makes a call of one answer.
 func (s *session) call(ctx context.Context, c *policypb.SessionCall) (answer, error) {
-	p, err := s.begin(c)
+	p, err := s.begin(ctx, c)
 	if err != nil {
 		return answer{}, err
 	}
 	return s.next(ctx, c.GetId(), p)
 }
 
-// begin sends a call.
-func (s *session) begin(c *policypb.SessionCall) (*pending, error) {
+// begin sends a call, which will be abandoned when ctx ends.
+func (s *session) begin(ctx context.Context, c *policypb.SessionCall) (*pending, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		c.TimeoutUs = uint64(max(time.Until(deadline).Microseconds(), 1))
+	}
 	p := pendings.Get().(*pending)
+	if err := s.expect(c, p); err != nil {
+		return nil, err
+	}
+	s.out.Put(c)
+	return p, nil
+}
+
+// expect gives a call its ID, and lets p get its answers.
+func (s *session) expect(c *policypb.SessionCall, p *pending) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {
-		return nil, s.err
+		return s.err
 	}
 	s.last++
 	c.Id = s.last
 	s.calls[c.Id] = p
-	s.out.Put(c)
-	return p, nil
+	return nil
 }
 
 // next waits for the next answer to a call. With an error or the last answer
@@ -157,22 +189,22 @@ func (s *session) next(ctx context.Context, id uint64, p *pending) (answer, erro
 // afterwards, such as a Cancel.
 func (s *session) abandon(id uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, ok := s.calls[id]; ok {
-		delete(s.calls, id)
+	_, ok := s.calls[id]
+	delete(s.calls, id)
+	s.mu.Unlock()
+	if ok {
 		s.out.Put(&policypb.SessionCall{Abandon: &policypb.Abandon{Id: id}})
 	}
 }
 
-// read takes answers until the stream ends. It does not wait for those who get
-// them.
-func (s *session) read(revoked func(*policypb.Revoked)) {
+// read takes answers until the carrier ends, and returns why it did. It does not
+// wait for those who get them.
+func (s *session) read(revoked func(*policypb.Revoked)) error {
 	frame := &policypb.SessionResponse{}
 	for {
 		frame.ResetVT()
-		if err := s.stream.RecvMsg(frame); err != nil {
-			s.end(err)
-			return
+		if err := s.carrier.Receive(frame); err != nil {
+			return err
 		}
 		for _, a := range frame.GetAnswers() {
 			if r := a.GetRevoked(); r != nil {
@@ -206,31 +238,30 @@ func (s *session) take(id uint64, a answer) {
 // end lets all calls fail. To their callers the process is gone.
 func (s *session) end(err error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.err = status.Errorf(codes.Unavailable, "the session has ended: %v", err)
 	s.calls = nil
-	s.out.Close()
+	s.mu.Unlock()
 	close(s.ended)
+	s.out.Close()
 }
 
-// write sends calls until ctx ends.
-func (s *session) write(ctx context.Context) {
-	frame := &policypb.SessionRequest{}
-	for {
-		calls := s.out.Take(ctx)
-		if calls == nil {
-			return
-		}
+// messages returns calls in messages.
+func messages(calls []*policypb.SessionCall) iter.Seq[any] {
+	return func(yield func(any) bool) {
+		frame := &policypb.SessionRequest{}
 		for part := range batches(calls) {
-			frame.Calls = part
-			if err := s.stream.SendMsg(frame); err != nil {
-				return // the reader sees why
+			if frame.Calls = part; !yield(frame) {
+				return
 			}
 		}
-		for _, c := range calls {
-			c.Decide.ReturnToVTPool()
-			c.Decide = nil
-		}
+	}
+}
+
+// reuse puts what calls hold back into its pools.
+func reuse(calls []*policypb.SessionCall) {
+	for _, c := range calls {
+		c.Decide.ReturnToVTPool()
+		c.Decide = nil
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 
 // TestDefinition checks a policy and its configuration. For each of configs,
 // which are JSON objects, it runs the suites of all that an instance offers:
-// in the process of the test, and behind a gRPC connection with and without a
-// session. Without configs it tests the defaults. [TestScopes] is not among the
+// in the process of the test, and behind a connection with a session of either
+// kind and without one. Without configs it tests the defaults. [TestScopes] is not among the
 // suites, because not every admitter enforces scopes.
 //
 // define is called for each instance that must know nothing of the others. A
@@ -32,7 +32,9 @@ func TestDefinition(t *testing.T, define func() sdk.Definition, configs ...strin
 					return Build(t.(testing.TB), define(), config)
 				}))
 			})
-			for name, connect := range map[string]func(testing.TB, ...sdk.Definition) *host.Client{"session": Connect, "unary": ConnectUnary} {
+			for name, connect := range map[string]func(testing.TB, ...sdk.Definition) *host.Client{
+				"frames": Connect, "stream": ConnectStream, "unary": ConnectUnary,
+			} {
 				target := conformance.Target{
 					Connect: func(t conformance.T) *host.Client { return connect(t.(testing.TB), define()) },
 					Policy:  define().Name(), Config: config,

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/go-plugin"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
@@ -15,7 +14,6 @@ import (
 	"github.com/usherproxy/usher/sdk"
 	"github.com/usherproxy/usher/sdk/conformance"
 	"github.com/usherproxy/usher/sdk/host"
-	"github.com/usherproxy/usher/sdk/internal/wire"
 )
 
 // patience is how long what was served may take to end.
@@ -37,8 +35,8 @@ func Build(t testing.TB, definition sdk.Definition, config string) sdk.Policies 
 	return p
 }
 
-// Dial is like [Build], but the returned policies call the instance over a gRPC
-// connection with a session, as Usher does.
+// Dial is like [Build], but the returned policies call the instance over a
+// connection, as Usher does.
 func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 	t.Helper()
 	return conformance.Configure(t, Connect(t, definition), "instance", definition.Name(), config)
@@ -46,11 +44,25 @@ func Dial(t testing.TB, definition sdk.Definition, config string) sdk.Policies {
 
 // Connect serves definitions in the process of the test, and returns the
 // host's half of a connection to them. It is for tests of what only a host can
-// see, such as calls that are made twice. The connection, which has a session,
-// ends with the test.
+// see, such as calls that are made twice. The connection has a session that is
+// carried by frames, as between Usher and a plugin in Go, and ends with the test.
 func Connect(t testing.TB, definitions ...sdk.Definition) *host.Client {
 	t.Helper()
-	client := ConnectUnary(t, definitions...)
+	client, listener := connect(t, definitions)
+	conn, err := listener.Dial()
+	if err == nil {
+		err = client.OpenFrames(conn)
+	}
+	if err != nil {
+		t.Fatalf("open session: %v", err)
+	}
+	return client
+}
+
+// ConnectStream is like [Connect] with a session that is a stream of gRPC.
+func ConnectStream(t testing.TB, definitions ...sdk.Definition) *host.Client {
+	t.Helper()
+	client, _ := connect(t, definitions)
 	if err := client.OpenSession(); err != nil {
 		t.Fatalf("open session: %v", err)
 	}
@@ -60,8 +72,16 @@ func Connect(t testing.TB, definitions ...sdk.Definition) *host.Client {
 // ConnectUnary is like [Connect] without a session.
 func ConnectUnary(t testing.TB, definitions ...sdk.Definition) *host.Client {
 	t.Helper()
+	client, _ := connect(t, definitions)
+	return client
+}
+
+// connect returns a client without a session, and what its server listens to.
+func connect(t testing.TB, definitions []sdk.Definition) (*host.Client, *bufconn.Listener) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	conn := dial(t, serve(t, sdk.NewServerPlugin(ctx, "policytest", definitions...)))
+	listener := serve(t, sdk.NewServerPlugin(ctx, "policytest", definitions...))
+	conn := dial(t, listener)
 	half, err := (&host.Plugin{}).GRPCClient(ctx, nil, conn)
 	if err != nil {
 		t.Fatalf("connect: %v", err)
@@ -75,13 +95,13 @@ func ConnectUnary(t testing.TB, definitions ...sdk.Definition) *host.Client {
 			t.Errorf("drain: %v", err)
 		}
 	})
-	return client
+	return client, listener
 }
 
 // serve runs a gRPC server in memory until the test ends.
-func serve(t testing.TB, p plugin.GRPCPlugin) *bufconn.Listener {
+func serve(t testing.TB, p *sdk.ServerPlugin) *bufconn.Listener {
 	t.Helper()
-	server := grpc.NewServer(wire.ServerOptions()...)
+	server := grpc.NewServer(p.ServerOptions()...)
 	if err := p.GRPCServer(nil, server); err != nil {
 		t.Fatalf("serve: %v", err)
 	}

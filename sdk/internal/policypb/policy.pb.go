@@ -3613,7 +3613,10 @@ type SessionCall struct {
 	// abandon says that nobody waits any more for the answer to a call. It has
 	// no id of its own and no answer. The call may be ended. It ends no wait and
 	// no lease; see Cancel.
-	Abandon       *Abandon `protobuf:"bytes,6,opt,name=abandon,proto3" json:"abandon,omitempty"`
+	Abandon *Abandon `protobuf:"bytes,6,opt,name=abandon,proto3" json:"abandon,omitempty"`
+	// timeout_us is after how many microseconds the host will abandon the call, or
+	// 0 if it does not know.
+	TimeoutUs     uint64 `protobuf:"varint,7,opt,name=timeout_us,json=timeoutUs,proto3" json:"timeout_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3688,6 +3691,13 @@ func (x *SessionCall) GetAbandon() *Abandon {
 		return x.Abandon
 	}
 	return nil
+}
+
+func (x *SessionCall) GetTimeoutUs() uint64 {
+	if x != nil {
+		return x.TimeoutUs
+	}
+	return 0
 }
 
 // Report tells what has happened: the calls Observe, Release and Cancel, which
@@ -4390,14 +4400,16 @@ const file_usher_policy_v1_policy_proto_rawDesc = "" +
 	"\binstance\x18\x01 \x01(\tR\binstance\"\x0f\n" +
 	"\rDrainResponse\"D\n" +
 	"\x0eSessionRequest\x122\n" +
-	"\x05calls\x18\x01 \x03(\v2\x1c.usher.policy.v1.SessionCallR\x05calls\"\x9a\x02\n" +
+	"\x05calls\x18\x01 \x03(\v2\x1c.usher.policy.v1.SessionCallR\x05calls\"\xb9\x02\n" +
 	"\vSessionCall\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x126\n" +
 	"\x06decide\x18\x02 \x01(\v2\x1e.usher.policy.v1.DecideRequestR\x06decide\x123\n" +
 	"\x05admit\x18\x03 \x01(\v2\x1d.usher.policy.v1.AdmitRequestR\x05admit\x12/\n" +
 	"\x06report\x18\x04 \x01(\v2\x17.usher.policy.v1.ReportR\x06report\x12)\n" +
 	"\x04ping\x18\x05 \x01(\v2\x15.usher.policy.v1.PingR\x04ping\x122\n" +
-	"\aabandon\x18\x06 \x01(\v2\x18.usher.policy.v1.AbandonR\aabandon\"\xb6\x01\n" +
+	"\aabandon\x18\x06 \x01(\v2\x18.usher.policy.v1.AbandonR\aabandon\x12\x1d\n" +
+	"\n" +
+	"timeout_us\x18\a \x01(\x04R\ttimeoutUs\"\xb6\x01\n" +
 	"\x06Report\x129\n" +
 	"\aobserve\x18\x01 \x03(\v2\x1f.usher.policy.v1.ObserveRequestR\aobserve\x129\n" +
 	"\arelease\x18\x02 \x01(\v2\x1f.usher.policy.v1.ReleaseRequestR\arelease\x126\n" +

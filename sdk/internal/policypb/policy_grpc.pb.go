@@ -101,6 +101,9 @@ type PolicyServiceClient interface {
 	// message what they have to say at a time. The end of the stream ends the
 	// calls that were not answered, as the end of the process would, and no
 	// waits and no leases: the host asks again.
+	//
+	// A plugin with the capability "frames" takes the same messages without gRPC,
+	// too: see docs/plugin-protocol.md.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 }
 
@@ -301,6 +304,9 @@ type PolicyServiceServer interface {
 	// message what they have to say at a time. The end of the stream ends the
 	// calls that were not answered, as the end of the process would, and no
 	// waits and no leases: the host asks again.
+	//
+	// A plugin with the capability "frames" takes the same messages without gRPC,
+	// too: see docs/plugin-protocol.md.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	mustEmbedUnimplementedPolicyServiceServer()
 }

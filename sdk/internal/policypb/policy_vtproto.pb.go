@@ -3121,6 +3121,11 @@ func (m *SessionCall) MarshalToSizedBufferVT(dAtA []byte) (int, error) {
 		i -= len(m.unknownFields)
 		copy(dAtA[i:], m.unknownFields)
 	}
+	if m.TimeoutUs != 0 {
+		i = protohelpers.EncodeVarint(dAtA, i, uint64(m.TimeoutUs))
+		i--
+		dAtA[i] = 0x38
+	}
 	if m.Abandon != nil {
 		size, err := m.Abandon.MarshalToSizedBufferVT(dAtA[:i])
 		if err != nil {
@@ -5048,6 +5053,9 @@ func (m *SessionCall) SizeVT() (n int) {
 	if m.Abandon != nil {
 		l = m.Abandon.SizeVT()
 		n += 1 + l + protohelpers.SizeOfVarint(uint64(l))
+	}
+	if m.TimeoutUs != 0 {
+		n += 1 + protohelpers.SizeOfVarint(uint64(m.TimeoutUs))
 	}
 	n += len(m.unknownFields)
 	return n
@@ -13456,6 +13464,25 @@ func (m *SessionCall) UnmarshalVTUnsafe(dAtA []byte) error {
 				return err
 			}
 			iNdEx = postIndex
+		case 7:
+			if wireType != 0 {
+				return fmt.Errorf("proto: wrong wireType = %d for field TimeoutUs", wireType)
+			}
+			m.TimeoutUs = 0
+			for shift := uint(0); ; shift += 7 {
+				if shift >= 64 {
+					return protohelpers.ErrIntOverflow
+				}
+				if iNdEx >= l {
+					return io.ErrUnexpectedEOF
+				}
+				b := dAtA[iNdEx]
+				iNdEx++
+				m.TimeoutUs |= uint64(b&0x7F) << shift
+				if b < 0x80 {
+					break
+				}
+			}
 		default:
 			iNdEx = preIndex
 			skippy, err := protohelpers.Skip(dAtA[iNdEx:])
