@@ -33,14 +33,15 @@ func (r *run) await(ctx context.Context, admit func(context.Context) (*host.Admi
 		a.admission, a.err = admit(ctx)
 		done <- a
 	}()
-	moved = r.watchOthers(ctx, done, &a)
+	others, moved := r.watchOthers(ctx, done, &a)
 	if !moved {
 		return a, false
 	}
 	cancel()
-	if a = <-done; a.err == nil { // it was answered at the same moment
+	if a = <-done; a.err == nil { // it was answered at the same moment, about those that were asked about
 		return a, false
 	}
+	r.ranked = others
 	return admitted{}, true
 }
 
@@ -52,13 +53,15 @@ func (r *run) outwait(ctx context.Context) bool {
 		return false
 	}
 	var none admitted
-	return r.watchOthers(ctx, nil, &none) && ctx.Err() == nil
+	others, found := r.watchOthers(ctx, nil, &none)
+	r.ranked = others
+	return found && ctx.Err() == nil
 }
 
 // watchOthers judges the request anew whenever something that concerns it has
-// changed, until others may serve it than r.ranked, which are set then. It
+// changed, until others may serve it than r.ranked, and returns them. It
 // reports false if ctx or the wait, whose answer it takes, has ended before.
-func (r *run) watchOthers(ctx context.Context, done <-chan admitted, answer *admitted) (moved bool) {
+func (r *run) watchOthers(ctx context.Context, done <-chan admitted, answer *admitted) (others []policy.Candidate, moved bool) {
 	ws := &r.h.app.shared.waiting
 	w := ws.join(r.req.Arrival)
 	defer ws.leave(w)
@@ -69,12 +72,12 @@ func (r *run) watchOthers(ctx context.Context, done <-chan admitted, answer *adm
 	for {
 		select {
 		case *answer = <-done:
-			return false
+			return nil, false
 		case <-ctx.Done():
 			if done != nil {
 				*answer = <-done
 			}
-			return false
+			return nil, false
 		case due := <-w.wake:
 			timer.Reset(max(time.Until(due), time.Until(last.Add(judgePause))))
 			continue
@@ -87,12 +90,11 @@ func (r *run) watchOthers(ctx context.Context, done <-chan admitted, answer *adm
 			verdicts = r.verdicts
 		case len(ranked) == 0 && (done == nil || !r.soonest(verdicts).IsZero()):
 			if done == nil && r.soonest(verdicts).IsZero() {
-				return true // to be refused
+				return nil, true // to be refused
 			}
 			ws.judged(w, r.ranked, r.base)
 		case !sameCandidates(ranked, r.ranked):
-			r.ranked = ranked
-			return true
+			return ranked, true
 		default:
 			ws.judged(w, ranked, skippedOf(r.base, ranked))
 		}

@@ -1,17 +1,22 @@
 package caddymodule_test
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/usherproxy/usher/caddymodule"
+	"github.com/usherproxy/usher/plugins/fifo"
+	"github.com/usherproxy/usher/plugins/keys"
 	"github.com/usherproxy/usher/policy"
+	"github.com/usherproxy/usher/sdk"
 )
 
 // one lets a key serve one request at a time.
@@ -94,6 +99,42 @@ func TestWaitingRequestsOutwaitARest(t *testing.T) {
 		}
 	}
 	up.expect(t, 3)
+}
+
+// tardy admits the first request and the third. The second waits until it asks no
+// more, and is admitted at that very moment.
+type tardy struct{ asked atomic.Int64 }
+
+func (p *tardy) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+	if p.asked.Add(1) == 2 {
+		req.Waiting(1)
+		<-ctx.Done()
+	}
+	return policy.LeaseFunc(func(context.Context, policy.Outcome) error { return nil }), nil
+}
+
+// A request that waits gets a lease in the moment in which others may serve it: the
+// lease is on one of those that were asked about, and is given back if need be.
+func TestLeaseThatComesWithAChangeIsOnOneThatWasAskedAbout(t *testing.T) {
+	caddymodule.RegisterBuiltIn(keys.New().Definition(), sdk.Define("fifo", struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) {
+		return sdk.Policies{Admission: new(tardy)}, nil // in place of the real one
+	}))
+	t.Cleanup(func() { caddymodule.RegisterBuiltIn(keys.New().Definition(), fifo.New().Definition()) })
+	g := newGate(t)
+	up := newUpstream(t, g.then(answers(http.StatusUnauthorized, failure("", "invalid_api_key"))), chats())
+	st := serve(t, setup{
+		global: inline("keys", "fifo"), usher: up.providerOf(key(1)+key(2)) + inOrder + model(up) + "attempts 1\n",
+	})
+	holder := st.begin(chatBody)
+	after(t, g.arrived, "the request whose key is refused")
+	waiter := st.begin(chatBody)
+	st.await(1, 1)
+	g.open()
+	after(t, holder, "holder")
+	r := after(t, waiter, "the request that waits")
+	if got, want := r.Header.Get("X-Usher-Candidate"), up.name+"/k2/m"; r.StatusCode != http.StatusOK || got != want {
+		t.Errorf("status %d from %q, want 200 from %q:\n%s", r.StatusCode, got, want, st.explain(r.id()))
+	}
 }
 
 // Who waits longer for a key than the request may take is refused at once.
