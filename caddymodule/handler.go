@@ -258,7 +258,7 @@ const readyTimeout = 10 * time.Second
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	op, ok := format.Find(r)
 	if !ok || op.Kind == format.Stored && h.holders[op.Format] == nil {
-		return pass(w, r, next)
+		return pass(w, r, next, op)
 	}
 	if !h.app.uses.enter() { // a new connection leads to the configuration after this one
 		w.Header().Set("Connection", "close")

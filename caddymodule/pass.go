@@ -11,16 +11,20 @@ import (
 	"github.com/usherproxy/usher/internal/format"
 )
 
-// pass passes a request that is no AI request on, and refuses it if nobody
-// answers: Caddy would then say 200 with nothing, which an SDK takes for
-// success.
-func pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+// pass passes a request that is no AI request on, or one about stored things that
+// nobody holds, whose operation is op. It refuses it if nobody answers: Caddy
+// would then say 200 with nothing, which an SDK takes for success.
+func pass(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler, op *format.Operation) error {
 	n := &noting{ResponseWriterWrapper: &caddyhttp.ResponseWriterWrapper{ResponseWriter: w}}
 	if err := next.ServeHTTP(n, r); err != nil || n.answered {
 		return err
 	}
 	leaveUnread(w, r)
-	var op *format.Operation
+	if op != nil {
+		op.WriteRefusal(w, format.NobodyHolds())
+		return nil
+	}
+	op = format.Unserved(r)
 	if allow := format.Methods(r.URL.Path); allow != "" {
 		w.Header().Set("Allow", allow)
 		op.WriteRefusal(w, format.WrongMethod())

@@ -39,7 +39,7 @@ func TestPassRefusesWhatNobodyAnswers(t *testing.T) {
 			t.Parallel()
 			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				next := caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error { return c.next(w) })
-				if err := caddymodule.Pass(w, r, next); err != nil {
+				if err := caddymodule.Pass(w, r, next, nil); err != nil {
 					t.Error(err)
 				}
 			}))
@@ -55,4 +55,34 @@ func TestPassRefusesWhatNobodyAnswers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is not served is refused in the words of the API that it belongs to.
+func TestWhatIsNotServedIsRefusedInItsFormat(t *testing.T) {
+	up := newUpstream(t, chats())
+	st := serve(t, setup{usher: up.provider() + model(up)})
+	const openai, anthropic, gemini = `"type":"invalid_request_error","param":null`, `"type":"not_found_error"`, `"status":"NOT_FOUND"`
+	for _, c := range []struct {
+		path, want string
+		fields     []option
+	}{
+		{"/v1/assistants", openai, nil},
+		{"/v1/containers", openai, nil},
+		{"/v1/evals", openai, nil},
+		{"/v1/files", openai, nil},
+		{"/v1/vector_stores", openai, nil},
+		{"/v1/messages/batches", anthropic, nil},
+		{"/v1/skills", anthropic, []option{header("Anthropic-Version", "2023-06-01")}},
+		{"/v1beta/files", gemini, nil},
+		{"/upload/v1beta/files", gemini, nil},
+		{"/v1beta/cachedContents", gemini, nil},
+		{"/v1beta/models/m:batchGenerateContent", gemini, nil},
+		{"/v1/projects/p/locations/l/publishers/google/models/m:generateContent", gemini, nil},
+	} {
+		r := st.do(http.MethodPost, c.path, "{}", c.fields...)
+		if r.StatusCode != http.StatusNotFound || r.Header.Get("X-Usher-Reason") != "unknown_route" || !strings.Contains(r.body, c.want) {
+			t.Errorf("%s: %s %s", c.path, r.Status, r.body)
+		}
+	}
+	up.expect(t, 0)
 }

@@ -132,6 +132,14 @@ func UnknownRoute() Refusal {
 	}
 }
 
+// NobodyHolds refuses a request about stored things where no provider is said to
+// hold any.
+func NobodyHolds() Refusal {
+	r := UnknownRoute()
+	r.Message = "no provider of this gateway is said to hold what this path is about"
+	return r
+}
+
 // WrongMethod refuses a method that the path has no operation for. The answer
 // needs an Allow header, too: see [Allow].
 func WrongMethod() Refusal {

@@ -33,7 +33,8 @@ var gemini = newDialect(dialect{
 	faults: geminiFaults,
 
 	signed: func(r *http.Request) bool {
-		return r.Header.Get("X-Goog-Api-Key") != "" || stripParam(r.URL.RawQuery, credentialParam) != r.URL.RawQuery
+		return slices.ContainsFunc(geminiPaths, func(path string) bool { return strings.HasPrefix(r.URL.Path, path) }) ||
+			r.Header.Get("X-Goog-Api-Key") != "" || stripParam(r.URL.RawQuery, credentialParam) != r.URL.RawQuery
 	},
 
 	refusal:    func(r Refusal) any { return geminiError{newGeminiErrorObject(r)} },
@@ -41,6 +42,9 @@ var gemini = newDialect(dialect{
 	model:      func(m Model) any { return toGemini(m) },
 	listing:    func(models []Model) any { return geminiListing{each(models, toGemini)} },
 })
+
+// geminiPaths begin what only Google has: its beta, its uploads, and Vertex.
+var geminiPaths = []string{"/v1beta/", "/upload/", "/v1/projects/"}
 
 // geminiMethods are the operations that a model is listed with. What it can do
 // in truth is not known here.

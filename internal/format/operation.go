@@ -151,6 +151,17 @@ func Find(r *http.Request) (*Operation, bool) {
 	return found, found != nil
 }
 
+// Unserved returns an operation by which to refuse a request that [Find] does not
+// know: one of the format of which the request has a sign, and else OpenAI's.
+func Unserved(r *http.Request) *Operation {
+	for _, d := range dialects {
+		if d.signed != nil && d.signed(r) {
+			return &Operation{Format: d.name, dialect: d}
+		}
+	}
+	return nil
+}
+
 // find returns the operation of a request, or nil.
 func (d *dialect) find(r *http.Request) *Operation {
 	for i := range d.operations {
