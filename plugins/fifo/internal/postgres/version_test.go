@@ -69,6 +69,7 @@ func TestOtherRulesWaitForTheOldOnes(t *testing.T) {
 	l.check(schema)
 	for _, s := range old {
 		l.free(s)
+		agree(t, old)
 	}
 	if err := old[1].Close(t.Context()); err != nil {
 		t.Fatal(err)
