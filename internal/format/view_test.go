@@ -1,9 +1,11 @@
-package format
+package format_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
+
+	"github.com/usherproxy/usher/internal/format"
 )
 
 // FuzzValid holds that the fast check and that of the standard library agree,
@@ -14,11 +16,11 @@ func FuzzValid(f *testing.F) {
 	} {
 		f.Add([]byte(text), uint16(0))
 	}
-	f.Add([]byte("1"), uint16(maxBrackets))
-	f.Add([]byte("1"), uint16(maxBrackets+1))
+	f.Add([]byte("1"), uint16(format.MaxBrackets))
+	f.Add([]byte("1"), uint16(format.MaxBrackets+1))
 	f.Fuzz(func(t *testing.T, text []byte, depth uint16) {
 		deep := strings.Repeat("[", int(depth)) + string(text) + strings.Repeat("]", int(depth))
-		if got, want := valid([]byte(deep)), json.Valid([]byte(deep)); got != want {
+		if got, want := format.Valid([]byte(deep)), json.Valid([]byte(deep)); got != want {
 			t.Errorf("%d brackets around %q: valid is %t, want %t", depth, text, got, want)
 		}
 	})
