@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -32,6 +33,7 @@ type session struct {
 	overdue bool  // nothing was sent for too long
 	err     error // of the provider's side, if that ended first
 	closed  bool
+	parted  bool // the caller was told why, or cannot be
 }
 
 func newSession(a *attempt, conn io.ReadWriteCloser) *session {
@@ -47,17 +49,53 @@ func newSession(a *attempt, conn io.ReadWriteCloser) *session {
 	return s
 }
 
-// Read reads what the provider sends.
+// Read reads what the provider sends and, if it is not the provider that ends the
+// session in order, a last frame that says why it ends.
 func (s *session) Read(p []byte) (int, error) {
 	n, err := s.conn.Read(p)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, _ = s.meter.Write(p[:n]) // never fails
-	if err != nil && !s.closed && s.err == nil {
+	s.movedLocked(n)
+	if err == nil {
+		return n, nil
+	}
+	if !s.closed && s.err == nil {
 		s.err = err
 	}
-	s.movedLocked(n)
-	return n, ended(err)
+	if n += copy(p[n:], s.partLocked()); n > 0 {
+		return n, nil // the error comes again
+	}
+	return 0, ended(err)
+}
+
+// The codes with which sessions are closed here (RFC 6455, section 7.4.1, and
+// IANA's registry).
+const (
+	closeGoingAway  = 1001
+	closeBadGateway = 1014
+)
+
+// partLocked returns the frame that closes the session for the caller, once, or nothing
+// if the provider did that or has left within a frame, or if the caller has left.
+func (s *session) partLocked() []byte {
+	_, told := s.meter.Closed()
+	if s.parted || told || !s.meter.Between() {
+		return nil
+	}
+	s.parted = true
+	limits := &s.a.r.h.Session
+	switch refusal := revoked(s.a.r.ctx); {
+	case refusal != nil:
+		return format.CloseFrame(closeGoingAway, refusal.Message)
+	case s.overdue:
+		return format.CloseFrame(closeGoingAway, fmt.Sprintf("nothing was sent for %v", time.Duration(limits.Idle)))
+	case errors.Is(s.a.r.ctx.Err(), context.DeadlineExceeded):
+		return format.CloseFrame(closeGoingAway, fmt.Sprintf("a session may last %v", time.Duration(limits.Age)))
+	case s.err != nil:
+		return format.CloseFrame(closeBadGateway, "the provider has ended the connection")
+	}
+	return nil
 }
 
 // errEnded is the end of one direction of a session. The proxy would let the

@@ -2,6 +2,8 @@ package caddymodule_test
 
 import (
 	"context"
+	"crypto/sha1"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
@@ -217,9 +219,9 @@ func TestEndsOfSessions_B146(t *testing.T) {
 		"failed":       {websocket.StatusInternalError, "bye", policy.UpstreamError, "", ""},
 		"try again":    {websocket.StatusTryAgainLater, "bye", policy.Overloaded, "", ""},
 		"not allowed":  {websocket.StatusPolicyViolation, "bye", policy.ClientFault, "", ""},
-		"dropped":      {0, "drop", policy.UpstreamError, "", ""},
-		"nothing said": {0, "", policy.OK, "session_idle", "session {\nidle 200ms\n}\n"},
-		"too old":      {0, "", policy.OK, "session_age", "session {\nage 2s\n}\n"},
+		"dropped":      {websocket.StatusBadGateway, "drop", policy.UpstreamError, "", ""},
+		"nothing said": {websocket.StatusGoingAway, "", policy.OK, "session_idle", "session {\nidle 200ms\n}\n"},
+		"too old":      {websocket.StatusGoingAway, "", policy.OK, "session_age", "session {\nage 2s\n}\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			up := newUpstream(t, converses(c.code))
@@ -232,7 +234,7 @@ func TestEndsOfSessions_B146(t *testing.T) {
 			}
 			if _, text, err := conn.Read(t.Context()); err == nil {
 				t.Errorf("got %q", text)
-			} else if c.code != 0 && websocket.CloseStatus(err) != c.code {
+			} else if websocket.CloseStatus(err) != c.code {
 				t.Errorf("closed by %v, want %d", err, c.code)
 			}
 			d := st.decision(resp.Header.Get("X-Usher-Request-Id"))
@@ -241,6 +243,30 @@ func TestEndsOfSessions_B146(t *testing.T) {
 			}
 			st.await(0, 0)
 		})
+	}
+}
+
+// Nothing is put into a frame that the provider did not end.
+func TestSessionThatBreaksWithinAFrame(t *testing.T) {
+	up := newUpstream(t, func(w http.ResponseWriter, r *http.Request) {
+		conn, brw, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		accept := sha1.Sum([]byte(r.Header.Get("Sec-Websocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
+		_, _ = brw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: " +
+			base64.StdEncoding.EncodeToString(accept[:]) + "\r\n\r\n\x81\x05hel")
+		_ = brw.Flush()
+	})
+	st := serve(t, setup{usher: up.provider() + model(up)})
+	conn, resp := st.session(realtime, nil)
+	if _, text, err := conn.Read(t.Context()); err == nil || websocket.CloseStatus(err) != -1 {
+		t.Errorf("got %q and %v, want a broken connection", text, err)
+	}
+	if d := st.decision(resp.Header.Get("X-Usher-Request-Id")); d.Disposition != policy.UpstreamError {
+		t.Errorf("disposition %s", d.Disposition)
 	}
 }
 

@@ -204,9 +204,27 @@ func (m *SessionMeter) Usage() *policy.Usage {
 	return &total
 }
 
+// Between reports whether what was written ends with a frame, so that another one
+// may follow.
+func (m *SessionMeter) Between() bool { return len(m.head) == 0 && m.rest == 0 }
+
 // Closed returns the code with which the provider closed the session, and
 // whether it did.
 func (m *SessionMeter) Closed() (code int, closed bool) { return m.code, m.closed }
+
+// maxReason is how long the reason of a close frame may be, in bytes: RFC 6455,
+// section 5.5, without the code.
+const maxReason = 123
+
+// CloseFrame returns the frame of a server that closes a session with a code
+// (RFC 6455, section 7.4) and a reason, of which it says as much as fits.
+func CloseFrame(code uint16, reason string) []byte {
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "")
+	}
+	frame := []byte{0x80 | frameClose, byte(2 + len(reason))}
+	return append(binary.BigEndian.AppendUint16(frame, code), reason...)
+}
 
 // keyProtocol is what stands before a key among the subprotocols of a
 // WebSocket: browsers can set no headers of theirs. ownerProtocols stand before

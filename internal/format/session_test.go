@@ -61,11 +61,37 @@ func TestSessionMeterAddsUpWhatIsTold(t *testing.T) {
 				t.Fatal(n, err)
 			}
 		}
+		if !m.Between() {
+			t.Error("a frame has not ended")
+		}
 		if u := m.Usage(); u == nil || u.InputTokens != 9 || u.OutputTokens != 6 || u.CachedTokens != 3 {
 			t.Errorf("usage %+v, want three turns", u)
 		}
 		if code, closed := m.Closed(); code != 1000 || !closed {
 			t.Errorf("closed %t with %d", closed, code)
+		}
+	}
+}
+
+func TestCloseFrameSaysWhatFits(t *testing.T) {
+	t.Parallel()
+	for reason, want := range map[string]string{
+		"": "", "going away": "going away",
+		strings.Repeat("a", 123): strings.Repeat("a", 123),
+		strings.Repeat("ä", 62):  strings.Repeat("ä", 61),
+	} {
+		got := string(format.CloseFrame(1001, reason))
+		if got != frame(0x88, "\x03\xe9"+want) {
+			t.Errorf("%q becomes %q", reason, got)
+		}
+		m := format.NewSessionMeter(sessionOf(t, true))
+		_, _ = m.Write([]byte(got[:len(got)-1]))
+		if m.Between() {
+			t.Errorf("%q ends before its end", reason)
+		}
+		_, _ = m.Write([]byte(got[len(got)-1:]))
+		if code, closed := m.Closed(); code != 1001 || !closed || !m.Between() {
+			t.Errorf("%q: closed %t with %d", reason, closed, code)
 		}
 	}
 }
