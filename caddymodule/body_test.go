@@ -202,7 +202,7 @@ func (st *site) answerTo(text string) *reply {
 	if err != nil {
 		st.t.Fatal(err)
 	}
-	return &reply{resp, string(body)}
+	return &reply{Response: resp, body: string(body)}
 }
 
 func TestLargeBodyIsRefusedBeforeItIsRead_B75(t *testing.T) {

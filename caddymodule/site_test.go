@@ -195,7 +195,8 @@ func (st *site) log() string {
 // A reply is an answer with its whole body.
 type reply struct {
 	*http.Response
-	body string
+	body  string
+	since time.Duration // from the beginning of its site
 }
 
 // id is the ID of the request.
@@ -242,7 +243,7 @@ func (st *site) send(method, path, body string, options ...option) (*reply, erro
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
-	return &reply{resp, string(text)}, err
+	return &reply{resp, string(text), time.Since(st.began)}, err
 }
 
 // do is send for requests that are answered.
@@ -271,7 +272,7 @@ func (st *site) begin(body string, options ...option) <-chan *reply {
 	go func() {
 		r, err := st.send(http.MethodPost, chatPath, body, options...)
 		if err != nil {
-			r = &reply{&http.Response{Status: err.Error(), Header: http.Header{}}, ""}
+			r = &reply{Response: &http.Response{Status: err.Error(), Header: http.Header{}}}
 		}
 		done <- r
 	}()

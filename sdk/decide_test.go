@@ -87,8 +87,11 @@ func TestDecideAsksAChain(t *testing.T) {
 	if diff := cmp.Diff(wantSecond, got.Selections[1].Verdicts); diff != "" {
 		t.Errorf("the second verdicts (-want +got):\n%s", diff)
 	}
-	if got.Admission == nil || got.Admission.Candidate != "a" {
-		t.Errorf("admission is %+v, want a lease on a", got.Admission)
+	a := l.settled(got, &host.AdmitRequest{
+		Instance: "desk", Request: &policy.Request{ID: "r1"}, Attempt: 1, Catalog: l.catalog, Candidates: left,
+	})
+	if a == nil || a.Candidate != "a" {
+		t.Errorf("admission is %+v, want a lease on a", a)
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 const (
 	// soon is how long something may take that should take a second at most,
 	// on a machine with more to do.
-	soon = 2 * time.Second
+	soon = 20 * time.Second
 
 	// longTime is for what only must not take for ever.
 	longTime = 60 * time.Second

@@ -155,7 +155,7 @@ func (u *usher) end(t *testing.T) {
 	u.signal(t, syscall.SIGTERM)
 	select {
 	case <-u.ended:
-	case <-time.After(20 * time.Second):
+	case <-time.After(longTime):
 		t.Errorf("usher did not end on SIGTERM")
 	}
 	if err := syscall.Kill(-u.cmd.Process.Pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {

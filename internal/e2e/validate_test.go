@@ -7,7 +7,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // here marks the line of a Caddyfile that an error must name.
@@ -147,7 +149,7 @@ var brokenPlugins = map[string]struct {
 }{
 	"prints":            {"echo Hello, I am a policy.\nexec /bin/sleep 100", []string{"Hello, I am a policy.", "standard output", "standard error"}},
 	"exits":             {"echo out of luck >&2\nexit 3", []string{"status 3", "out of luck"}},
-	"never answers":     {"exec /bin/sleep 100", []string{"start_timeout", "1s"}},
+	"never answers":     {"exec /bin/sleep 100", []string{"start_timeout", "2s"}},
 	"speaks another":    {"echo '1|99|unix|/nowhere|grpc|'\nexec /bin/sleep 100", []string{"version"}},
 	"speaks gibberish":  {"echo '1|1|unix|/nowhere|grpc|'\nexec /bin/sleep 100", []string{"start plugin"}},
 	"is no executable":  {"", []string{"permission denied"}},
@@ -163,11 +165,20 @@ func TestValidateTellsWhatIsWrongWithAPlugin(t *testing.T) {
 			if test.script == "" {
 				mode = 0o600
 			}
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), mode); err != nil {
+			// A child that is forked meanwhile would hold the file open for a moment,
+			// and what is open for writing cannot be executed.
+			syscall.ForkLock.RLock()
+			err := os.WriteFile(path, []byte("#!/bin/sh\n"+test.script+"\n"), mode)
+			syscall.ForkLock.RUnlock()
+			if err != nil {
 				t.Fatal(err)
 			}
+			within := longTime
+			if name == "never answers" {
+				within = 2 * time.Second
+			}
 			mustNotValidate(t, setup{
-				global: "usher {\nplugin broken " + path + " { # HERE\nstart_timeout 1s\n}\n}",
+				global: "usher {\nplugin broken " + path + " { # HERE\nstart_timeout " + within.String() + "\n}\n}",
 				usher:  "provider openai https://api.openai.com {\nkey k1 {env.E2E_KEY}\n}\nmodel gpt-4o openai\nselect broken",
 				env:    []string{"E2E_KEY=sk-e2e"},
 			}, append(test.want, "plugin broken")...)

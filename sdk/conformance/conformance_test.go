@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 		conformance.SetPatience(500 * time.Millisecond)
 		os.Exit(m.Run())
 	}
+	conformance.SetPatience(2 * time.Minute)
 	goleak.VerifyTestMain(m)
 }
 
