@@ -30,10 +30,15 @@ func version(folder string) int {
 	return n
 }
 
-// memory returns a folder in memory, or "" for the usual one.
+// roomy is more than a server needs, of which there may be some at a time.
+const roomy = 2 << 30
+
+// memory returns a folder in memory, or "" for the usual one. That of a container may
+// be too small.
 func memory() string {
-	if _, err := os.Stat("/dev/shm"); err == nil {
-		return "/dev/shm"
+	const folder = "/dev/shm"
+	if free(folder) >= roomy {
+		return folder
 	}
 	return ""
 }

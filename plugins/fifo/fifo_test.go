@@ -6,17 +6,22 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/usherproxy/usher/internal/pgtest"
 	"github.com/usherproxy/usher/plugins/fifo"
+	"github.com/usherproxy/usher/plugins/fifo/internal/postgres"
 	"github.com/usherproxy/usher/policy"
 	"github.com/usherproxy/usher/sdk"
 	"github.com/usherproxy/usher/sdk/policytest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m, func() error { return goleak.Find() }) }
+func TestMain(m *testing.M) {
+	postgres.StepTimeout = 20 * time.Second // the machine may be busy
+	pgtest.Main(m, func() error { return goleak.Find() })
+}
 
 func define() sdk.Definition { return fifo.New().Definition() }
 

@@ -24,7 +24,7 @@ func (s *Store) notify(ctx context.Context, replicas []int64) {
 
 func (s *Store) notifyAll(ctx context.Context) {
 	for replicas := s.toWake(); len(replicas) > 0; replicas = s.toWake() {
-		stepCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+		stepCtx, cancel := context.WithTimeout(ctx, StepTimeout)
 		err := s.db.notify(stepCtx, replicas)
 		cancel()
 		if err != nil && ctx.Err() == nil {
@@ -68,7 +68,7 @@ func (s *Store) store(seq int64, state any) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), stepTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), StepTimeout)
 	defer cancel()
 	return s.db.save(ctx, seq, data)
 }

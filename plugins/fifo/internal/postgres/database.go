@@ -88,7 +88,7 @@ func (db *database) topic() string { return "usher_fifo_" + db.schema }
 
 // listen connects apart from the pool, and returns when it listens.
 func (db *database) listen(ctx context.Context) (*pgx.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
 	defer cancel()
 	conn, err := pgx.ConnectConfig(ctx, db.pool.Config().ConnConfig)
 	if err != nil {
@@ -131,13 +131,14 @@ const (
 	holdFor = 2 * renewEvery
 	// keep is how long entries are kept that replicas may not have read yet.
 	keep = 3 * lease
-	// stepTimeout is how long one statement may take.
-	stepTimeout = 2 * time.Second
 	// migrateTimeout is how long all migrations may take.
 	migrateTimeout = 10 * time.Second
-	// closeTimeout is how long a process that ends may take to say so.
-	closeTimeout = time.Second
 	// awayAfter is how long the store may be out of reach before those who ask
 	// are refused.
 	awayAfter = time.Second
 )
+
+// StepTimeout is how long one statement may take. It is a variable for tests that
+// ask more of a busy machine than to answer soon, and must not be changed once a
+// store is open.
+var StepTimeout = 2 * time.Second

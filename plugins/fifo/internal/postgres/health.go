@@ -75,7 +75,7 @@ func (s *Store) Health() (Health, <-chan struct{}) {
 // Replicas returns how many processes use the store, and how many of them came
 // before this one.
 func (s *Store) Replicas(ctx context.Context) (n, before int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
 	defer cancel()
 	h, _ := s.Health()
 	err = s.db.pool.QueryRow(ctx, expand(`SELECT count(*), count(*) FILTER (WHERE id < $1)

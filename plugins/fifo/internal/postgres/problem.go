@@ -69,7 +69,7 @@ func explain(err error, config *pgconn.Config, schema string) *Problem {
 		return problem("dsn", false, "nothing answers at %s: %v", at, e.Err)
 	}
 	if errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err) {
-		return problem("dsn", false, "the database at %s does not answer within %s", at, stepTimeout)
+		return problem("dsn", false, "the database at %s does not answer within %s", at, StepTimeout)
 	}
 	return problem("dsn", false, "the database at %s cannot be used: %v", at, err)
 }
@@ -139,7 +139,7 @@ func CheckDSN(dsn string) error {
 // Probe looks, for a moment and changing nothing, whether the database can be a
 // store. It returns a [*Problem], or nil, also where it cannot tell.
 func Probe(ctx context.Context, dsn, schema string) error {
-	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
 	defer cancel()
 	pool, err := parse(dsn)
 	if err != nil {
@@ -187,7 +187,7 @@ func parse(dsn string) (*pgxpool.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	config.ConnConfig.ConnectTimeout = stepTimeout
+	config.ConnConfig.ConnectTimeout = StepTimeout
 	if config.ConnConfig.RuntimeParams["application_name"] == "" {
 		config.ConnConfig.RuntimeParams["application_name"] = applicationName
 	}

@@ -156,7 +156,7 @@ func (l *load) free(s *postgres.Store) {
 // agree checks that all replicas have come to the same state.
 func agree(t *testing.T, stores []*postgres.Store) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		seqs, states := map[int64]bool{}, map[string]bool{}
 		for _, s := range stores {
 			seq, state := s.State()
@@ -227,7 +227,7 @@ func TestLateReplicaAgrees(t *testing.T) {
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it does not happen")
 		}

@@ -98,7 +98,7 @@ func open(dsn, schema string, rules int) (*Store, error) {
 // Close gives up all that runs and waits in this process. Calls that wait are
 // refused.
 func (s *Store) Close(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, StepTimeout/2)
 	defer cancel()
 	s.cancel()
 	s.done.Wait()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -17,8 +18,12 @@ func TestMain(m *testing.M) {
 	if schema := os.Getenv(replicaEnv); schema != "" {
 		replicaMain(schema)
 	}
+	postgres.StepTimeout = patience / 3 // the machine may be busy
 	pgtest.Main(m, func() error { return goleak.Find() })
 }
+
+// patience is how long something may take that should take no time.
+const patience = time.Minute
 
 // All invariants, with one replica.
 func TestStore(t *testing.T) {

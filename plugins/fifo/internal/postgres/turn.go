@@ -190,7 +190,7 @@ func (l *loop) step(ctx context.Context, after int64) (entries []entry, end func
 		began = time.Now()
 		entries, end, err = l.db.step(ctx, step{
 			me: l.id, op: l.batch.op, after: after, tick: l.tick(), commands: l.batch.commands, publish: l.batch.publish,
-		}, l.until(stepTimeout))
+		}, l.until(StepTimeout))
 		if err != nil || time.Since(began) < believeFor {
 			return entries, end, began, err
 		}
@@ -240,7 +240,7 @@ func (l *loop) join(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	joinCtx, cancel := context.WithTimeout(ctx, stepTimeout)
+	joinCtx, cancel := context.WithTimeout(ctx, StepTimeout)
 	defer cancel()
 	id, seq, data, err := l.db.join(joinCtx, l.id)
 	if err != nil {
