@@ -101,30 +101,49 @@ func TestWaitingRequestsOutwaitARest(t *testing.T) {
 	up.expect(t, 3)
 }
 
-// tardy admits the first request and the third. The second waits until it asks no
-// more, and is admitted at that very moment.
-type tardy struct{ asked atomic.Int64 }
+// overtaken are policies of which the one lets the second request wait for the first
+// key, and admits it while the other finds that only the second key may serve it.
+type overtaken struct {
+	asked, judged atomic.Int64
+	admit         chan struct{}
+}
 
-func (p *tardy) Admit(ctx context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
+func (p *overtaken) Admit(_ context.Context, req *policy.AdmitRequest) (policy.Lease, error) {
 	if p.asked.Add(1) == 2 {
 		req.Waiting(1)
-		<-ctx.Done()
+		<-p.admit
 	}
 	return policy.LeaseFunc(func(context.Context, policy.Outcome) error { return nil }), nil
 }
 
-// A request that waits gets a lease in the moment in which others may serve it: the
-// lease is on one of those that were asked about, and is given back if need be.
+func (p *overtaken) Select(_ context.Context, req *policy.SelectRequest) (s policy.Selection, err error) {
+	n := p.judged.Add(1)
+	if n == 3 { // the second request, while it waits
+		close(p.admit)
+		time.Sleep(200 * time.Millisecond) // until the answer has come
+	}
+	for _, c := range req.Candidates {
+		if n >= 3 && c.Key == "k1" {
+			s.Skip(c, policy.Why{Reason: policy.ReasonPolicy})
+		} else {
+			s.Add(c)
+		}
+	}
+	return s, nil
+}
+
+// A request that waits gets a lease while it is judged anew: the lease is on one of
+// those that were asked about, and is given back if that may not serve it any more.
 func TestLeaseThatComesWithAChangeIsOnOneThatWasAskedAbout(t *testing.T) {
-	caddymodule.RegisterBuiltIn(keys.New().Definition(), sdk.Define("fifo", struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) {
-		return sdk.Policies{Admission: new(tardy)}, nil // in place of the real one
-	}))
+	p := &overtaken{admit: make(chan struct{})}
+	define := func(name string, policies sdk.Policies) sdk.Definition {
+		return sdk.Define(name, struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) { return policies, nil })
+	}
+	caddymodule.RegisterBuiltIn(define("keys", sdk.Policies{Selection: p}), define("fifo", sdk.Policies{Admission: p}))
 	t.Cleanup(func() { caddymodule.RegisterBuiltIn(keys.New().Definition(), fifo.New().Definition()) })
 	g := newGate(t)
 	up := newUpstream(t, g.then(answers(http.StatusUnauthorized, failure("", "invalid_api_key"))), chats())
-	st := serve(t, setup{
-		global: inline("keys", "fifo"), usher: up.providerOf(key(1)+key(2)) + inOrder + model(up) + "attempts 1\n",
-	})
+	st := serve(t, setup{global: inline("keys", "fifo"), usher: up.providerOf(key(1)+key(2)) + model(up) + "attempts 1\n"})
 	holder := st.begin(chatBody)
 	after(t, g.arrived, "the request whose key is refused")
 	waiter := st.begin(chatBody)
