@@ -2,6 +2,7 @@ package caddymodule_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -139,11 +140,30 @@ func TestLeaseThatComesWithAChangeIsOnOneThatWasAskedAbout(t *testing.T) {
 	define := func(name string, policies sdk.Policies) sdk.Definition {
 		return sdk.Define(name, struct{}{}, func(context.Context, struct{}) (sdk.Policies, error) { return policies, nil })
 	}
-	caddymodule.RegisterBuiltIn(define("keys", sdk.Policies{Selection: p}), define("fifo", sdk.Policies{Admission: p}))
-	t.Cleanup(func() { caddymodule.RegisterBuiltIn(keys.New().Definition(), fifo.New().Definition()) })
 	g := newGate(t)
 	up := newUpstream(t, g.then(answers(http.StatusUnauthorized, failure("", "invalid_api_key"))), chats())
-	st := serve(t, setup{global: inline("keys", "fifo"), usher: up.providerOf(key(1)+key(2)) + model(up) + "attempts 1\n"})
+	usher := up.providerOf(key(1)+key(2)) + model(up) + "attempts 1\n"
+	st := serve(t, setup{usher: usher})
+	alone := func() { // those that run in this process already would be used again
+		eventually(t, func() error {
+			if all := st.status(); slices.ContainsFunc(all, func(p pluginStatus) bool { return p.Name == "inline" }) {
+				return fmt.Errorf("plugins %+v, want none in this process", all)
+			}
+			return nil
+		})
+	}
+	alone()
+	caddymodule.RegisterBuiltIn(define("keys", sdk.Policies{Selection: p}), define("fifo", sdk.Policies{Admission: p}))
+	t.Cleanup(func() {
+		caddymodule.RegisterBuiltIn(keys.New().Definition(), fifo.New().Definition())
+		if err := st.load(setup{usher: usher}); err != nil {
+			t.Error(err)
+		}
+		alone()
+	})
+	if err := st.load(setup{global: inline("keys", "fifo"), usher: usher}); err != nil {
+		t.Fatal(err)
+	}
 	holder := st.begin(chatBody)
 	after(t, g.arrived, "the request whose key is refused")
 	waiter := st.begin(chatBody)
