@@ -1,9 +1,10 @@
 package checker
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/usherproxy/usher/bench/admission/internal/events"
 )
 
 // misplaced returns requests that ran on another candidate than the first that had room. Callers
@@ -16,41 +17,33 @@ func (c *check) misplaced() (found []string) {
 			return nil
 		}
 	}
-	byAsk := slices.SortedFunc(slices.Values(c.uses), func(a, b *use) int { return cmp.Compare(a.ask, b.ask) })
-	for _, u := range byAsk {
-		if u.run == never || u.candidate == 0 {
+	asked, ended := map[string][]int64{}, map[string][]int64{}
+	for _, u := range c.uses {
+		for scope := range u.wants() {
+			asked[scope] = append(asked[scope], u.ask)
+			ended[scope] = append(ended[scope], u.ends())
+		}
+	}
+	for scope := range asked {
+		slices.Sort(asked[scope])
+		slices.Sort(ended[scope])
+	}
+	for _, u := range c.uses {
+		if u.run == never {
 			continue
 		}
-		demand := map[string]int64{}
-		for _, o := range byAsk {
-			if o.ask > u.run {
-				break
-			}
-			if o.ends() < u.ask {
-				continue
-			}
-			for scope := range o.wants() {
-				demand[scope]++
-			}
-		}
 		for i := range u.candidate {
-			if c.room(u, i, demand) {
+			if !slices.ContainsFunc(u.needs(i), func(s events.Scope) bool {
+				until, _ := slices.BinarySearch(asked[s.ID], u.run+1)
+				done, _ := slices.BinarySearch(ended[s.ID], u.ask)
+				return int64(until-done) > c.limits[s.ID].least()
+			}) {
 				found = append(found, fmt.Sprintf("%s ran on candidate %d though candidate %d had room", u, u.candidate, i))
 				break
 			}
 		}
 	}
 	return found
-}
-
-// room reports whether all who want what u needs with a candidate may have it at once.
-func (c *check) room(u *use, candidate int, demand map[string]int64) bool {
-	for _, s := range u.needs(candidate) {
-		if demand[s.ID] > c.limits[s.ID].least() {
-			return false
-		}
-	}
-	return true
 }
 
 // ends returns when the store has heard the last of u.
