@@ -111,7 +111,26 @@ http://:%d {
 	}
 	// A server that ends may close a connection while a request is sent on it.
 	defer st.client.CloseIdleConnections()
-	return caddy.Load(config, true)
+	if err := caddy.Load(config, true); err != nil {
+		return err
+	}
+	eventually(st.t, st.oneListener)
+	return nil
+}
+
+// oneListener tells if a server that has ended, after a reload, still listens beside
+// the one that has begun. The system gives new connections to both, and resets those
+// that the old one has not accepted when it closes.
+func (st *site) oneListener() error {
+	sockets, err := os.ReadFile("/proc/net/tcp")
+	if err != nil {
+		return err
+	}
+	const listens = "0A"
+	if n := strings.Count(string(sockets), fmt.Sprintf(":%04X 00000000:0000 %s ", st.port, listens)); n != 1 {
+		return fmt.Errorf("%d sockets listen at port %d, want one", n, st.port)
+	}
+	return nil
 }
 
 // checkIdle checks that nothing runs or waits any more, neither as the host
